@@ -1,6 +1,6 @@
 #pragma once
 
-/// Training that plans again while it runs. Needs the planner, and JSON, in which plans are sent between ranks.
+/// Training that plans again while it runs. Needs the planner and JSON. Ranks send each other plans as JSON.
 
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/online_run.hpp"

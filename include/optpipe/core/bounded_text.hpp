@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// The types that a text is built from: texts and integers, but neither `bool` nor `char`.
+/// Types whose values can be parts of a text: texts and integers, except `bool` and `char`.
 template <class T>
 concept text_part = std::convertible_to<const T&, std::string_view> ||
     (std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>);

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// Text of the exception that is being handled. To be called only within a handler.
+/// Text of the exception that is being handled. May be called only within a handler.
 [[nodiscard]] inline std::string caught_reason() {
     try {
         throw;

@@ -16,7 +16,7 @@ namespace optpipe {
 /// The greatest common divisor of decimals with few digits, if it can be determined.
 class common_divisor {
 public:
-    /// False if `value` has too many digits.
+    /// Adds a value. Returns false if the value has too many digits.
     bool add(double value) {
         value = std::abs(value);
         if (value == 0.0) return true;
@@ -39,8 +39,8 @@ private:
     static constexpr std::size_t powers = 7;
     static constexpr double largest = 1e12;
     static constexpr double exactness = 1e-12;
-    static constexpr double farthest = 1e-3; ///< largest distance from a multiple; without it, any large value would
-                                             ///< pass
+    static constexpr double farthest = 1e-3; ///< Largest accepted distance from a multiple. Without this limit, every
+                                             ///< large value would pass.
 
     static double scale_of(std::size_t power) {
         constexpr std::array<double, powers> scales{1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};

@@ -20,7 +20,7 @@ public:
 
 namespace detail {
 
-// Deliberately not constexpr: in a constant expression, a broken contract is then a compile error that shows the
+// Deliberately not constexpr. A broken contract in a constant expression thus becomes a compile error that shows the
 // sentence.
 [[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 

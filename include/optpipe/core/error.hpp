@@ -25,7 +25,7 @@ struct violation {
     friend bool operator==(const violation&, const violation&) = default;
 };
 
-/// Thrown for unusable data from outside. Carries every violation that was found; `what()` names the source and the
+/// Thrown for unusable data from outside. Carries every violation that was found. `what()` names the source and the
 /// first five violations.
 class input_error : public error {
 public:

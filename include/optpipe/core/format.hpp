@@ -11,7 +11,7 @@
 namespace optpipe {
 
 /// A number for people: at most `digits` significant digits, no trailing zeros, independent of the locale. Large
-/// numbers up to 1e15, such as bytes and microseconds, are written out; larger numbers have an exponent.
+/// numbers up to 1e15, such as bytes and microseconds, are written out. Larger numbers have an exponent.
 inline std::string format_number(double value, int digits = 6) {
     constexpr double least_with_exponent = 1e15;
     std::array<char, 64> buffer{};

@@ -14,9 +14,9 @@ namespace optpipe {
 
 enum class refusal_reason {
     does_not_apply,   ///< the method doesn't handle this kind of problem
-    over_memory,      ///< needs more device memory than a rank has
-    over_host_memory, ///< needs more host memory than a rank has
-    not_executable,   ///< an order with operations that wait for each other, or with operations missing
+    over_memory,      ///< the schedule needs more device memory than a rank has
+    over_host_memory, ///< the schedule needs more host memory than a rank has
+    not_executable,   ///< the order lacks operations, or contains operations that wait for each other
 };
 
 /// Why there is no schedule: an outcome, not an error.
@@ -50,7 +50,7 @@ inline std::string describe(const refusal& why) {
            ", its limit is " + format_number(why.limit);
 }
 
-/// A refusal as an exception (`outcome::value`).
+/// The exception that reports a refusal; `outcome::value` throws it.
 class refusal_error : public error {
 public:
     explicit refusal_error(const refusal& why) : error{describe(why)}, why_{why} {}

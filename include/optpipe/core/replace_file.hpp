@@ -63,8 +63,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // The process that made the file may still run, on another machine or in another container, where it can't be
-        // seen from here. Then it holds the file's lock.
+        // The process that made the file may still run on another machine or in another container. It can't be seen
+        // from here, but it holds the file's lock.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

@@ -34,8 +34,9 @@ private:
     Predicate predicate_;
 };
 
-/// Tells whether to stop, by a stop token and perhaps a deadline, or by a condition. A default-constructed check never
-/// stops. Works in constant expressions. Borrows the token or the condition.
+/// Tells a computation whether to stop. The answer comes from a stop token (perhaps with a deadline) or from a
+/// condition. A default-constructed check never stops. Works in constant expressions. Borrows the token or the
+/// condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;
@@ -50,8 +51,8 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether a stop was requested; if so, even intermediate results are no longer needed. Deadlines and conditions
-    /// don't count.
+    /// Whether the stop token requests a stop. If so, even intermediate results are no longer needed. Deadlines and
+    /// conditions are ignored.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

@@ -35,14 +35,15 @@ inline long process_number() { return static_cast<long>(::getpid()); }
 /// Whether the process exists on this machine, as far as this process can see.
 inline bool is_running(long process) { return ::kill(static_cast<::pid_t>(process), 0) == 0 || errno != ESRCH; }
 
-/// Writes everything through to the disk, not just to the system's buffers. Returns false, and sets `errno`, on
+/// Writes all data of the file to the disk, not just to the system's buffers. Returns false, and sets `errno`, on
 /// failure.
 inline bool flush_to_disk(std::FILE* file) {
     // EINVAL means that the file system has nothing to flush.
     return std::fflush(file) == 0 && (::fsync(::fileno(file)) == 0 || errno == EINVAL);
 }
 
-/// Locks the file for as long as it is open here. False if another process holds the lock, even one on another machine.
+/// Locks the file for as long as it is open here. Returns false if another process holds the lock, even on another
+/// machine.
 inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
@@ -79,7 +80,7 @@ inline bool may_write(const char*) { return true; }
 
 #endif
 
-/// Makes sleeps of this thread end on time; Linux otherwise adds up to 50 µs.
+/// Makes sleeps of this thread end on time. Linux otherwise lengthens each sleep by up to 50 µs.
 inline void sleep_precisely() {
 #if defined(__linux__)
     static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL));

@@ -12,7 +12,7 @@
 
 namespace optpipe::execution {
 
-/// Bytes of a rank's three arenas.
+/// Sizes of a rank's three arenas, in bytes.
 struct arena_sizes {
     std::size_t device = 0;
     std::size_t host = 0;
@@ -24,22 +24,23 @@ struct arena_sizes {
 [[nodiscard]] inline arena_sizes sizes_of(const rank_program& p) {
     return {p.device_bytes, p.host_bytes, p.message_bytes};
 }
-/// The larger of two sizes, for each arena.
+/// For each arena, the larger of two sizes.
 [[nodiscard]] constexpr arena_sizes largest(const arena_sizes& a, const arena_sizes& b) {
     return {std::max(a.device, b.device), std::max(a.host, b.host), std::max(a.message, b.message)};
 }
 
 /// The owner of the memory of a program's buffers.
 enum class buffer_owner : std::uint8_t {
-    library, ///< arenas of the executor's memory
-    engine,  ///< tensors, which the engine allocates and frees as the program runs. The library allocates no memory for
-             ///< these tensors and has no addresses of them; the program's sizes are upper limits for the engine
+    library, ///< the library: buffers are in the arenas of the executor's memory
+    engine,  ///< the engine: buffers are tensors, which the engine allocates and frees as the program runs. The library
+             ///< allocates no memory for these tensors and has no addresses of them. The program's sizes are upper
+             ///< limits for the engine
 };
 /// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The engine finds its
 /// tensors by stage, microbatch and storage option: every task has these three, and so do the labels of copies and
 /// messages.
 struct buffer_owners {
-    buffer_owner stashes = buffer_owner::library; ///< on the device and on the host
+    buffer_owner stashes = buffer_owner::library; ///< the owner of stashes on the device and on the host
     buffer_owner messages = buffer_owner::library;
 
     [[nodiscard]] constexpr buffer_owner of(memory_arena which) const {
@@ -56,7 +57,7 @@ struct buffer_owners {
             taken(memory_arena::message, all.message)};
 }
 
-/// The memory of a rank's arenas, and their sizes.
+/// The memory of a rank's arenas, and the sizes of the arenas.
 struct arena_memory {
     std::span<std::byte> device{};
     std::span<std::byte> host{};
@@ -83,8 +84,8 @@ struct arena_memory {
     }
 };
 
-/// The memory of one rank, allocated once for all programs that run in it. Throws what the executor's memory throws
-/// when an allocation fails.
+/// The memory of one rank, allocated once for all programs that run in it. If an allocation fails, throws the exception
+/// of the executor's memory.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})
@@ -106,8 +107,8 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// The host slab is declared first, so it is destroyed last: freeing device memory waits for the device, so no copy
-    /// to the host still runs when the host memory is freed.
+    /// The host slab is declared first, so it is destroyed last. Freeing device memory waits for the device, so all
+    /// copies to the host have ended before the host memory is freed.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

@@ -16,7 +16,7 @@
 namespace optpipe::execution {
 
 /// A rank's program with addresses in place of buffer numbers. Any thread may construct a bound program, because the
-/// constructor touches neither the executor nor the memory.
+/// constructor uses neither the executor nor the memory.
 class bound_program {
 public:
     /// One instruction, or the backward of a pair, with its addresses.
@@ -24,7 +24,7 @@ public:
         instruction_kind kind{};
         std::uint8_t lane = 0;
         task_label label{};
-        /// First position in `waits`.
+        /// Position of the task's first entry in `waits`.
         std::uint32_t first_wait = 0;
         std::uint32_t waits = 0;
         marker_id records = no_marker;
@@ -32,7 +32,7 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// In a group of stages: the results of forwards. A gradient receives the results of the group's stages, and a
+        /// The results of forwards in a group of stages. A gradient receives the results of the group's stages, and a
         /// forward hands its own result to the group's gradients.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
@@ -43,10 +43,10 @@ public:
         stash_part added{};
         stash_part restored_kept{};
         stash_part restored_freed{};
-        /// First position in `copies` or `messages`.
+        /// Position of the task's first entry in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
-        /// For a pair: its backward, and the memory that the pair takes while it runs.
+        /// For a pair, its backward; and the memory that the pair takes while it runs.
         const task* backward = nullptr;
         stash_part pair_memory{};
     };
@@ -55,12 +55,12 @@ public:
     bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
-    /// The largest number of commands that a step puts into each lane, plus one wait before the step.
+    /// For each lane, the largest number of commands that a step puts into it, plus one for the wait before the step.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};
     std::vector<task> tasks;
-    /// Never reallocated, because tasks point to them.
+    /// The backwards of pairs. The vector is never reallocated, because tasks point to its elements.
     std::vector<task> paired_backwards;
     std::vector<marker_id> waits;
     std::vector<message_end> messages;
@@ -78,10 +78,10 @@ private:
     void find_pieces(const rank_program& p, const arena_memory& room);
     [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
     [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const;
-    /// The pieces of `first`, followed by those of `second`.
+    /// A stash part with the pieces of `first`, followed by the pieces of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
-    /// The memory from which a message is sent, or into which it is received.
+    /// The memory from which a message is sent, or into which a message is received.
     [[nodiscard]] std::span<std::byte> message_memory(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
     void bind_operation(const rank_program& p, const operation_buffers& each, task& t);
@@ -91,11 +91,11 @@ private:
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
-    /// The ends of all links, never reallocated, because tasks point to them.
+    /// The ends of all links. The vector is never reallocated, because tasks point to its elements.
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;
-    /// Pieces of stashes that are partly offloaded. A deque, because tasks point to the vectors.
+    /// Pieces of stashes that are partly offloaded. The container is a deque, because tasks point to its elements.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };
 
@@ -164,13 +164,13 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::only_piece(const rank_program
 
 OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_program& p, buffer_id id) const {
     if (owners.messages == buffer_owner::engine) return {};
-    if (!is_ours(p.buffers[id.position()])) // memory that an edge holds is counted as a stash
+    if (!is_ours(p.buffers[id.position()])) // memory that an edge holds counts as a stash
         throw error{"a message out of the engine's memory, where messages are the library's"};
     return only_piece(p, id);
 }
 
-/// The links of an operation are sorted: inputs before outputs, then by kind of value, and by stage or slice. An output
-/// that several stages share appears once.
+/// The links of an operation are sorted: inputs come before outputs, then they are sorted by kind of value, then by
+/// stage or slice. An output that several stages use appears once.
 OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const operation_buffers& each, task& t) {
     const auto links = std::span{p.links}.subspan(each.first_link, each.links);
     const auto select = [&](auto& list, auto& from, const auto& make) {

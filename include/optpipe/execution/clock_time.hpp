@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// Length of a problem's unit of time on the clock, in nanoseconds; may be fractional.
+/// Length of a problem's unit of time on the clock, in nanoseconds. The number may be fractional.
 using clock_time = std::chrono::duration<double, std::nano>;
 
 /// A time of a problem on the clock, rounded down to a nanosecond.

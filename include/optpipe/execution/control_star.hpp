@@ -18,8 +18,10 @@ namespace optpipe::execution {
 struct control_letter {
     enum class kind_type : std::uint8_t {
         text,  ///< a published text, or a report
-        value, ///< to rank 0: a rank's value (`begin_minimum`); from rank 0: the least value
-        peer,  ///< text from one rank to another; `value` is the receiver (to rank 0) or the sender (from rank 0)
+        value, ///< a value (`begin_minimum`) on its way to rank 0, or the least value of all ranks on its way from rank
+               ///< 0
+        peer,  ///< a text from one rank to another by way of rank 0; `value` is the receiver on the way to rank 0, and
+               ///< the sender on the way from rank 0
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
@@ -27,7 +29,7 @@ struct control_letter {
 };
 
 /// One rank's state in a control channel in which all letters go to or from rank 0. A `control_star` takes and gives
-/// letters; a carrier delivers them, in order between any two ranks.
+/// letters. A carrier delivers them, in order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -46,18 +48,18 @@ public:
     [[nodiscard]] std::optional<std::string> next_published();
     [[nodiscard]] std::optional<rank_text> next_report();
 
-    /// Sends the text by way of rank 0, which every carrier reaches.
+    /// Sends the text by way of rank 0, because every carrier reaches rank 0.
     void send_to(rank to, std::string_view text);
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
     [[nodiscard]] std::string next_of_peer(rank from);
 
-    /// Whether this rank has called `begin_minimum` and hasn't called `read_minimum` since.
+    /// Whether this rank has called `begin_minimum`, but not `read_minimum` since then.
     [[nodiscard]] bool is_under_way() const { return under_way_; }
     /// Whether the least value of all ranks is known.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
     [[nodiscard]] std::uint64_t read_minimum();
-    /// The ranks whose values aren't here yet, such as "rank 2 and rank 3". A rank other than 0 only knows that it
-    /// waits for rank 0.
+    /// The ranks whose values haven't arrived yet, such as "rank 2 and rank 3". Ranks other than 0 only know that they
+    /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
     /// Takes a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.
@@ -78,7 +80,7 @@ private:
     std::size_t ranks_;
     std::deque<std::string> published_;
     std::deque<rank_text> reports_;
-    /// On rank 0: the values that the ranks have given since the last minimum.
+    /// On rank 0, the values that the ranks have given since the last minimum.
     std::vector<std::optional<std::uint64_t>> values_;
     std::optional<std::uint64_t> minimum_;
     bool under_way_ = false;

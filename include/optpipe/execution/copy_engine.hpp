@@ -10,7 +10,7 @@
 
 namespace optpipe::execution {
 
-/// Copies all bytes of `from` to `to`, which has the same size.
+/// Copies all bytes of `from` to `to`. Both have the same size.
 struct copy_piece {
     std::span<std::byte> to;
     std::span<const std::byte> from;
@@ -18,8 +18,8 @@ struct copy_piece {
 using copy_pieces = std::span<const copy_piece>;
 
 enum class copy_direction : std::uint8_t {
-    out, ///< from the device to the host
-    in,  ///< from the host to the device
+    out, ///< copies from the device to the host
+    in,  ///< copies from the host to the device
 };
 
 template <class C, class L>
@@ -29,10 +29,10 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy` appends copies to the lane, from one arena to the other. All copies of a call end before the next
+/// Semantics: `copy` appends copies from one arena to the other to the lane. All copies of a call end before the next
 /// command of the lane starts. `pieces` and the memory that they name stay in place until the step ends. If the
-/// training engine owns stashes (`buffer_owners`), `pieces` is empty, and the training engine's own `copy_engine` finds
-/// by the label which tensors to copy.
+/// training engine owns stashes (`buffer_owners`), `pieces` is empty. The training engine then needs its own
+/// `copy_engine`, which finds the tensors to copy by the label.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

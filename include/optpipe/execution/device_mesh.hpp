@@ -14,15 +14,15 @@
 
 namespace optpipe::execution {
 
-/// One of all the processes that train a model together, as numbered by launchers. A `rank`, in contrast, is a process
-/// of one pipeline.
+/// The number that the launcher gives to a process, among all processes that train the model. In contrast, a `rank` is
+/// a process of one pipeline.
 using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.
 enum class mesh_dimension : std::uint8_t {
-    tensor,   ///< each has a part of every tensor of a stage
-    data,     ///< each has the same stage, and other microbatches
-    pipeline, ///< each has other stages
+    tensor,   ///< each process has a part of every tensor of a stage
+    data,     ///< each process has the same stage, and different microbatches
+    pipeline, ///< each process has different stages
 };
 inline constexpr std::array all_mesh_dimensions{mesh_dimension::tensor, mesh_dimension::data, mesh_dimension::pipeline};
 
@@ -58,13 +58,15 @@ struct mesh_place {
     friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
 };
 
-/// Processes that differ in one coordinate only: a pipeline, the replicas of a stage, or the parts of its tensors.
+/// Processes that differ only in one coordinate: a pipeline, the replicas of a stage, or the parts of a stage's
+/// tensors.
 struct mesh_group {
-    /// Number of the group among all groups along this dimension, from 0: the colour of `MPI_Comm_split`.
+    /// Number of the group among all groups along this dimension, counted from 0. It serves as the colour of
+    /// `MPI_Comm_split`.
     std::size_t number = 0;
-    /// Position of this process among the peers: the key of `MPI_Comm_split`.
+    /// Position of this process among the peers. It serves as the key of `MPI_Comm_split`.
     std::size_t self = 0;
-    /// All processes of the group, in the order of the coordinate.
+    /// All processes of the group, sorted by the coordinate.
     std::vector<world_rank> peers;
 };
 
@@ -116,7 +118,8 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// Groups are numbered as processes are, but without the coordinate along the group's own dimension.
+    /// The group's number. Groups are numbered like processes, but without the coordinate along the group's own
+    /// dimension.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)
@@ -130,8 +133,8 @@ private:
 
 /// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
 /// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` distributes the bytes of
-/// process 0 to all, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call `share_group_id`
-/// together. Throws the exceptions of `make` and `share`.
+/// process 0 to all processes, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call
+/// `share_group_id` together. Throws the exceptions of `make` and `share`.
 template <class Make, class Share>
 [[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
                                   const Share& share) {

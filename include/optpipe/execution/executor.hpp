@@ -48,30 +48,31 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// One rank's share of the resources that programs run on: lanes, markers, copies, memory, and a transport to the other
 /// ranks.
 ///
-/// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine; `commands` is
-/// the largest number of commands that the lane holds at once. `finish()` returns once everything in this rank's lanes
-/// has ended; the caller then sees all results. `finish` throws `execution_error` if something failed on any rank: an
+/// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine. `commands` is
+/// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
+/// has ended. The caller then sees all results. `finish` throws `execution_error` if something failed on any rank: an
 /// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device.
-/// `finish` throws only once nothing on this rank uses the buffers any more. The error is the same on all ranks, and
-/// the executor is unusable after it. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
+/// `finish` throws only once nothing on this rank uses the buffers any more. The error is the same on all ranks. After
+/// it, the executor can't be used any more. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
 /// ranks.
 ///
 /// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
-/// The rank where the failure started reports the reason; the others report that one of their messages hasn't ended.
+/// The rank where the failure started reports the reason. The other ranks report that one of their messages hasn't
+/// ended.
 ///
 /// Lanes and markers are destroyed before the executor.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
 
-/// The time span of a task, since an instant that all ranks of an executor share.
+/// The time span of a task, relative to an instant that all ranks of an executor share.
 struct task_times {
     std::chrono::nanoseconds start{};
     std::chrono::nanoseconds end{};
 };
 
-/// A lane that records when its tasks (launches, copies, exchanges) ran, in order, since the last `forget_times`. To be
-/// read when the executor has finished.
+/// A lane that records the times of its tasks (launches, copies, exchanges) since the last `forget_times`, in the order
+/// of the tasks. Read them after the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;

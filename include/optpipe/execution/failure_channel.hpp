@@ -10,9 +10,9 @@ namespace optpipe::execution {
 /// themselves, such as NCCL's. Any thread may use a failure channel.
 class failure_channel {
 public:
-    /// Announces that this rank has failed. If several ranks fail, the failure that reaches rank 0 first counts.
+    /// Announces that this rank has failed. If several ranks fail, only the failure that reaches rank 0 first counts.
     virtual void tell(const execution_error& what) = 0;
-    /// The failure, as soon as this rank hears of one.
+    /// The failure of a rank, as soon as this rank learns of it.
     [[nodiscard]] virtual std::optional<execution_error> failure() const = 0;
 
 protected:

@@ -25,46 +25,47 @@
 
 namespace optpipe {
 
-/// Makes the programs of all ranks from the text of a plan. If the program maker throws, the rank refuses the plan.
+/// Makes the programs of all ranks from the text of a plan. If this function throws, the rank refuses the plan.
 using program_maker = std::function<per_rank<rank_program>(const std::string& plan)>;
 
 /// The outcome of a published plan.
 struct handover_result {
-    /// Plans are counted from 1; the program that a run starts with is 0.
+    /// The number of the plan, counted from 1. 0 is the program with which a run starts.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0: one sentence for each rank that refused the plan, with the reason.
+    /// On rank 0, one sentence for each rank that refused the plan, with the reason.
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and replaces it by the program of a better plan: on all ranks between the
-/// same two steps, or on none.
+/// Runs one rank's program, step after step, and can replace it by the program of a better plan. All ranks replace
+/// their programs between the same two steps, or none do.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. The thread of the handover uses neither lanes nor memory of the
-/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and
-/// markers that the next program lacks, because an executor may be used by one thread only; then the rank is ready.
+/// them and binds them to addresses in the arenas. This thread uses neither lanes nor memory of the executor. All
+/// programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and markers that
+/// are missing for the next program, because only one thread may use an executor. After that, the rank is ready.
 ///
-/// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
-/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after the
-/// step all switch to the plan under way, or all drop it, or all wait. The step of the switch isn't announced in
-/// advance, so no announcement can be late.
+/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result is the minimum of
+/// all votes. The vote starts before the step is issued and is read after the step ends. All ranks read the same
+/// result. After the step, all ranks switch to the plan, or all drop it, or all wait. The step of the switch isn't
+/// announced in advance, so no announcement can be late.
 ///
-/// A rank refuses a plan for one of four reasons. It can't make programs of the plan; `check_programs` rejects the
-/// programs; the programs have other stages on the rank, or other microbatches, than the first program; the programs
-/// need larger arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current
+/// A rank refuses a plan for one of four reasons. It can't make programs from the plan. `check_programs` rejects the
+/// programs. The programs differ from the first program in the rank's stages or in the microbatches. The programs need
+/// larger arenas, or more lanes or markers, than are available. If a rank refuses, all ranks keep their current
 /// program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
 /// keeps running the program that it captured.
 ///
-/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nothing else
-/// uses the channel meanwhile. To be used only by the thread that issues.
+/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and no other code
+/// uses the channel during this time. Only the thread that issues may use the handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
-    /// Starts with `first`. Each arena has the size that `first` needs, or the size in `room` if that is larger. A
-    /// thread of the handover calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
+    /// Starts with the program `first`. Each arena has the size that `first` needs, or the size in `room` if that is
+    /// larger. A thread of the handover calls `make`, for one plan at a time. Throws the exceptions of the constructor
+    /// of `runner`.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
@@ -73,8 +74,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, this plan waits,
-    /// and replaces any other plan that waits.
+    /// On rank 0, publishes a plan. All ranks run this plan as soon as all are ready. If another plan is under way,
+    /// this plan waits, and replaces any other waiting plan.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
@@ -82,7 +83,7 @@ public:
     }
 
     /// Runs one complete step, then the handover of a plan for which all ranks are ready. Throws `execution_error` if
-    /// the step can't be completed, or another rank is gone; then executor and channel are unusable.
+    /// the step can't be completed, or another rank is gone. In this case, executor and channel can't be used any more.
     void step() {
         step([] {});
     }
@@ -111,7 +112,7 @@ public:
     }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
-    /// On rank 0: the next text that a rank has sent by `report`, in order for each rank.
+    /// On rank 0, the next text that a rank has sent by `report`. The texts of each rank stay in order.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
         read_reports();
         if (reports_.empty()) return std::nullopt;
@@ -125,12 +126,12 @@ public:
     [[nodiscard]] const rank_program& program() const { return program_; }
     /// Number of plans that were accepted or dropped; the same on all ranks.
     [[nodiscard]] std::uint64_t settled() const { return settled_; }
-    /// Whether this rank has loaded a plan and waits for the others.
+    /// Whether this rank has loaded a plan and waits for the other ranks.
     [[nodiscard]] bool is_ready() const { return is_ready_; }
     /// The outcome of the last plan that was accepted or dropped.
     [[nodiscard]] const handover_result& last_result() const { return result_; }
 
-    /// See `runner::times`, for the current program.
+    /// The times of the current program; see `runner::times`.
     [[nodiscard]] auto times() const { return runner_.times(); }
     void forget_times() { runner_.forget_times(); }
 
@@ -145,7 +146,7 @@ private:
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // The votes on plan v. The plan is settled once the least vote of all ranks is at least `refused(v)`; before that,
+    // The votes on plan v. The plan is settled once the least vote of all ranks is at least `refused(v)`. Before that,
     // no rank votes on the next plan.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
@@ -168,10 +169,10 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps: takes the next plan that was published, or makes this rank ready for a plan that has
-    /// been prepared. Waits for no other rank.
+    /// Called between two steps. Takes the next published plan, or makes this rank ready for a prepared plan. Doesn't
+    /// wait for other ranks.
     void advance() {
-        // No other plan arrives before the last one is settled.
+        // The next plan arrives only after the previous plan was accepted or dropped.
         if (auto plan = channel_.next_published())
             preparer_.submit(std::move(*plan), std::make_shared<loaded_plan>(std::exchange(next_, {})));
         if (auto made = preparer_.poll()) load(std::move(*made));
@@ -190,7 +191,7 @@ private:
             vote_ = refused(v);
         }
     }
-    /// Called after a step; `least` is the least vote of all ranks.
+    /// Called after a step. `least` is the least vote of all ranks.
     void settle(std::uint64_t least) {
         if (least < refused(settled_ + 1)) return;
         ++settled_;
@@ -207,7 +208,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// On rank 0: sorts the reports that have arrived.
+    /// On rank 0, sorts the reports that have arrived.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();
@@ -231,12 +232,12 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded. Before a plan is loaded, this is the last plan that was replaced or
-    /// dropped; the preparer destroys that plan when the next one arrives.
+    /// The plan under way, once it is loaded. Before that, this is the last plan that was replaced or dropped. The
+    /// preparer destroys that plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;
-    /// On rank 0 only.
+    /// Number of published plans; used only on rank 0.
     std::uint64_t published_ = 0;
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;

@@ -8,7 +8,8 @@
 
 namespace optpipe::execution {
 
-/// The largest size of work that `launch` must accept. Work is trivially copyable, so nothing is allocated for it.
+/// The largest size of a work object that `launch` must accept, in bytes. Work objects are trivially copyable, so no
+/// memory is allocated for them.
 inline constexpr std::size_t work_bytes = 48;
 template <class Work> concept small_work = std::is_trivially_copyable_v<Work> && sizeof(Work) <= work_bytes;
 
@@ -30,20 +31,21 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
     { on.wait(m) } -> std::same_as<void>;
 };
 
-/// Executes commands one after the other, independently of the thread that issues them: a thread with a queue, or a
-/// CUDA stream.
+/// Executes commands one after the other, independently of the thread that issues them. Examples are a thread with a
+/// queue, or a CUDA stream.
 ///
 /// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command to the lane and return without waiting
-/// for it. Commands of one lane run in order, each after the end of the previous command; different lanes run at the
+/// for it. Commands of one lane run in order, each after the end of the previous command. Different lanes run at the
 /// same time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the following
-/// commands of the lane until all commands marked by the last `record(m)` before it have ended; without such a `record`
-/// it does nothing. Results of commands that ended before a wait ends are visible to the commands after it.
+/// commands of the lane until all commands marked by the previous `record(m)` have ended. If there is no previous
+/// `record(m)`, the wait does nothing. Results of commands that ended before a wait ends are visible to the commands
+/// after it.
 ///
-/// `launch(label, work)` calls `work(lane)` once. Some lanes call work immediately; work then only appends commands to
-/// the lane (such as a kernel to a stream). Other lanes call work when its turn comes; in such a lane, work may not
-/// append commands. Work may wait for another rank; if each rank has its own thread, that holds up only the rank of the
-/// work. One thread at a time calls the lanes of a rank. After an error no more commands run, but calls return as
-/// before, until `finish` of the executor reports the error.
+/// `launch(label, work)` calls `work(lane)` once. Some lanes call `work` immediately. In such a lane, `work` only
+/// appends commands to the lane (such as a kernel to a stream). Other lanes call `work` when all earlier commands have
+/// ended. In such a lane, `work` must not append commands. `work` may wait for another rank. If each rank has its own
+/// thread, this delays only the rank of the work. Only one thread at a time calls the lanes of a rank. After an error,
+/// no more commands run, but calls still return normally until `finish` of the executor reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

@@ -17,9 +17,9 @@
 
 namespace optpipe::execution {
 
-/// A program with everything that a step of it needs: addresses, lanes and markers. To be used by the thread that
-/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy a loaded program once
-/// its steps have ended.
+/// A program that is ready to run: it has addresses, lanes and markers. Only the thread that issues may use it.
+/// Executor, model, the program's arenas and its lanes outlive it. Any thread may destroy a loaded program once its
+/// steps have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
@@ -54,7 +54,7 @@ public:
             if (const auto kind = program_.lane_kinds[l]; !carries_messages(kind) && kind != lane_kind::reduce)
                 lanes_[l]->wait(until);
     }
-    /// See `runner::times`.
+    /// Makes the next step wait for the marker before its computations and copies.
     [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
         std::vector<std::span<const task_times>> left;
         for (const auto* lane : lanes_)
@@ -177,7 +177,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// The messages of one exchange, at addresses in the engine's memory.
+    /// The messages of one exchange, with addresses in the engine's memory.
     std::vector<message_end> messages_;
 };
 

@@ -22,20 +22,20 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// The measured times as a schedule, in the units of the problem, from the start of the first operation on. Any
-/// function that takes a schedule can compare it with the plan.
+/// The measured times as a schedule, in the units of the problem, relative to the start of the first operation. All
+/// functions on schedules can then compare it with the plan.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena in use at once. A buffer is in use from the start of its first instruction to
-/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; the
-/// result is 0 if there are no measured buffers.
+/// the end of its last. At one instant, buffers are freed before other buffers are taken. Only measured buffers count.
+/// If there are none, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges, each from the time when both its ends were ready. Messages with an end that
-/// wasn't measured are left out. Each duration is divided by the size of the edge and by the microbatch's factor. For
-/// messages that share an exchange, only the end of the whole exchange is known. No duration is negative, although one
-/// side's end may be observed before the other side's start.
+/// Durations of the messages along edges. A duration begins at the time when both ends of the message were ready.
+/// Messages with an end that wasn't measured are left out. Each duration is divided by the size of the edge and by the
+/// microbatch's factor. For messages that share an exchange, only the end of the whole exchange is known. No duration
+/// is negative, although one side's end may be observed before the other side's start.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -43,12 +43,12 @@ struct rank_times {
 [[nodiscard]] time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
                                                clock_time time_unit);
 
-/// Durations of the reductions, by stage, for `simulate_reductions`; 0 for those not measured. The time spent waiting
-/// for the other pipelines is part of a duration.
+/// Durations of the reductions by stage, for `simulate_reductions`; 0 for reductions that weren't measured. A duration
+/// includes the wait for other pipelines.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
-/// Adds the measurements of a step by some or all ranks: operations, messages and memory. `bytes_per_unit` converts the
-/// peak of a rank to the memory unit of the problem.
+/// Adds the measurements of operations, messages and memory that some or all ranks made in a step. `bytes_per_unit`
+/// converts the peak of a rank to the memory unit of the problem.
 void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
               clock_time time_unit, double bytes_per_unit);
 
@@ -77,7 +77,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
-/// Calls `visit(part, rank, times)` for all ends of messages on this side.
+/// Calls `visit(part, rank, times)` for the measured end of each message on this side.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)
@@ -88,8 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message, divided by the time for a message between its ranks; 0 if the message goes along
-/// no edge.
+/// The planned duration of a message, divided by the time for a message between its ranks; 0 if the message isn't along
+/// an edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;

@@ -20,26 +20,27 @@
 namespace optpipe::execution {
 
 struct post_validation_options {
-    /// Limit on the norm of the gradients of all stages together; larger gradients are scaled down to it.
+    /// Limit on the norm of the gradients of all stages together. Larger gradients are scaled down to this norm.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks before it, so ranks that end late
-    /// should come late (`order_of_ends`). Results don't depend on the order.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the previous ranks in the order, so ranks
+    /// that end late should come late (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
-    /// Makes every rank wait for all gradients before its update, as without post-validation; for comparisons.
+    /// Makes every rank wait for all gradients before its update, as without post-validation. Meant for comparisons.
     bool barrier = false;
 };
 
-/// The ranks in the order in which they end in a schedule: 0, 1, … in ZB-H2, and the reverse in 1F1B.
+/// The ranks, sorted by the time at which they end in a schedule. The result is 0, 1, … in ZB-H2, and the reverse in
+/// 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
-/// The path of the gradient state through the ranks, as seen from one of them.
+/// The path of the gradient state through the ranks, as seen from one rank.
 class state_route {
 public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// The rank before this one in the order, and the rank after it; empty if there is none.
+    /// The previous rank in the order, and the next rank; empty if there is none.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }
@@ -54,15 +55,15 @@ private:
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
 /// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
-/// `runner` and `handover` run the wrapper in place of the model, with programs that have updates.
+/// `runner` and `handover` take the wrapper in place of the model. Their programs must have updates.
 ///
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
 /// Waiting for all gradients before the update would be a barrier in the middle of training. With post-validation, a
-/// rank adds its own gradients to the state that it receives from the ranks before it, makes its updates with this
+/// rank adds its own gradients to the state that it receives from the previous ranks. It makes its updates with this
 /// state, and passes the state on. The last rank knows all gradients, and tells all ranks the decision. Each rank reads
-/// the last rank's decision before its first backward of the next step; the forwards of its warm-up run meanwhile. If a
-/// rank made its updates with another decision, the rank revises them (`revise`). After the revision, parameters are
-/// bitwise the same as with a barrier.
+/// this decision before its first backward of the next step, after the forwards of its warm-up. If a rank made its
+/// updates with another decision, the rank revises them (`revise`). After the revision, parameters are bitwise the same
+/// as with a barrier.
 ///
 /// If any rank had to revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
 /// a revision is void, because some forwards used wrong parameters. The remaining computations of a void step do
@@ -74,17 +75,17 @@ private:
 ///     model.finish(executor);
 ///
 /// A void step takes the time of its messages, copies and first forwards. Overflows are rare, and gradients should
-/// rarely need scaling; if most steps are void, the barrier is faster. A reversible optimizer that keeps a copy of
-/// parameters and moments takes memory for the copy.
+/// rarely need scaling. If most steps are void, the barrier is faster. If the reversible optimizer keeps a copy of
+/// parameters and moments, the copy takes memory.
 ///
 /// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
 /// model that reads positions from its input must check the positions, because a void step may deliver wrong data.
 /// Replicas of a pipeline (`reduce`) need bitwise equal gradients, so that all detect the same void steps.
 ///
-/// The host decides, so a step can't be captured as a graph.
+/// A step can't be captured as a graph, because the host makes the decision.
 ///
-/// Contract: all ranks run equally many steps with the same options; ranks of one process run on threads of their own.
-/// The program that runs has the same stages as the program given to the constructor. Model and channel outlive the
+/// Contract: all ranks run equally many steps with the same options. Ranks of one process run on separate threads. The
+/// program that runs has the same stages as the program given to the constructor. Model and channel outlive the
 /// wrapper. The lanes of one rank make the calls that run tasks; the thread that issues makes the other calls, between
 /// two steps.
 template <class Model, peer_channel Channel> class post_validated {
@@ -120,8 +121,8 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Makes all updates of the rank at the last call of a step: earlier calls don't know the gradients of all its
-    /// stages.
+    /// Makes all updates of the rank in the last call of a step, because only then the gradients of all its stages are
+    /// known.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;
@@ -139,14 +140,14 @@ public:
 
     /// Whether the last step was void and must be run again; the same on all ranks.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// Validates the updates of the last step. To be called once, after that step. Throws the exceptions of the
-    /// executor's `finish`.
+    /// Validates the updates of the last step. Call it once, after this step. Throws the exceptions of the executor's
+    /// `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},
                     validation{this});
         on.finish();
-        is_void_ = false; // there was no step
+        is_void_ = false; // no step was run
     }
 
 private:

@@ -18,7 +18,7 @@
 
 namespace optpipe::execution {
 
-/// A plan as the program of one rank, or the reason why it is refused.
+/// The program of one rank for a plan, or the reason why the plan is refused.
 struct prepared_program {
     rank_program program{};
     std::optional<bound_program> bound{};
@@ -38,7 +38,7 @@ class program_preparer {
 public:
     using prepare_call = std::function<prepared_program(const std::string& plan)>;
 
-    /// `prepare` mustn't throw.
+    /// `prepare` must not throw.
     explicit program_preparer(prepare_call prepare);
     program_preparer(const program_preparer&) = delete;
     program_preparer& operator=(const program_preparer&) = delete;
@@ -47,7 +47,7 @@ public:
 
     /// Submits a plan. The preparer's thread also destroys `retired`, which takes long for large programs.
     void submit(std::string plan, std::shared_ptr<void> retired);
-    /// The plan submitted last, once it is prepared; returned only once.
+    /// The last submitted plan, once it is prepared. It is returned only once.
     [[nodiscard]] std::optional<prepared_program> poll();
 
 private:

@@ -19,12 +19,12 @@
 
 namespace optpipe {
 
-/// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations; a step
-/// only issues instructions, one after the other, from the calling thread. Between two steps another program can
-/// replace the first in the same arenas: `bind`, `load`, `replace`.
+/// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations. A step
+/// only issues instructions, one after the other, from the calling thread. Between two steps, another program can
+/// replace the current program in the same arenas (`bind`, `load`, `replace`).
 ///
-/// Contract: `check_programs` accepts the programs of all ranks together; the programs of a step come from one plan;
-/// executor and model outlive the runner.
+/// Contract: `check_programs` accepts the programs of all ranks together. The programs of a step come from one plan.
+/// Executor and model outlive the runner.
 template <class Executor, class Model> class runner {
     static_assert(execution::check_executor<Executor>());
     using lane_type = execution::lane_of<Executor>;
@@ -33,8 +33,8 @@ template <class Executor, class Model> class runner {
 public:
     using loaded_program = execution::loaded_program<Executor, Model>;
 
-    /// Allocates memory, lanes and markers. Each arena that the library owns is as large as the program needs, or as
-    /// `room` if that is larger. A failed allocation throws, on the other ranks too.
+    /// Allocates memory, lanes and markers. Each arena that the library owns has the size that the program needs, or
+    /// the size in `room` if that is larger. If an allocation fails, the constructors of all ranks throw.
     runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
            const execution::buffer_owners& owners = {}) try
         : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
@@ -58,19 +58,19 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program lanes and markers: first the current program's, and more lanes and markers if needed. To be
-    /// called between two steps. Throws the executor's exceptions.
+    /// Gives the program the lanes and markers of the current program, and more lanes and markers if needed. Call it
+    /// between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
-    /// Makes the next step run `next`, and returns the previous program. To be called between two steps.
+    /// Makes the next step run `next`, and returns the previous program. Call it between two steps.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
     }
 
-    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. `what` is the offload to
-    /// name in the result. Returns false, and does nothing, if the arenas are too small, or belong to the engine. To be
-    /// called between two steps.
+    /// Moves `bytes` to the host and back before the next step, and measures the transfers. `what` is the offload that
+    /// the result names. Returns false, and does nothing, if the arenas are too small or belong to the engine. Call it
+    /// between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -79,8 +79,8 @@ public:
         return true;
     }
 
-    /// Puts one step into the lanes, without waiting for it. The lanes don't order two steps: the executor must finish
-    /// in between.
+    /// Puts one step into the lanes, without waiting for it. The lanes don't order two steps, so the executor must
+    /// finish between them.
     void issue() { program_->issue(); }
     /// Runs one complete step. Throws `execution_error` if the step can't be completed.
     void step() {
@@ -94,8 +94,7 @@ public:
         executor_->finish();
     }
 
-    /// Times of the instructions since `forget_times`, in the order of the program. To be called after one complete
-    /// step.
+    /// Times of the instructions since `forget_times`, in the order of the program. Call it after one complete step.
     [[nodiscard]] std::vector<execution::task_times> times() const requires execution::timed_lane<lane_type> {
         return program_->times();
     }
@@ -123,12 +122,12 @@ private:
     Model* model_;
     // Lanes are destroyed first, because they use the program and the memory.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here, as the constructor has a try
-                                              // block
+    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here, because the constructor has a
+                                              // try block
     execution::lane_pool<Executor> lanes_;
 };
 
-/// Runs one step of one rank. To run several steps, make a `runner` once.
+/// Runs one step of one rank. To run several steps, make one `runner`.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

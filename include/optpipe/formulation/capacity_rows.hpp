@@ -18,7 +18,7 @@ public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). One row counts
-    /// memory held until gradients end; if backwards are split, a second row counts memory held until W.
+    /// memory until gradients end. If backwards are split, a second row counts memory until W ends.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
@@ -79,9 +79,9 @@ private:
             d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
-    /// A stash occupies its rank from F to the end of I, for at least the time that its microbatch needs on an empty
-    /// pipeline. The offloaded part of a stash occupies the rank until the end of the offload, and again from the start
-    /// of the reload.
+    /// A stash takes memory of its rank from the start of F to the end of I. This lasts at least as long as its
+    /// microbatch needs on an empty pipeline. The offloaded part takes memory until the end of the offload, and again
+    /// from the start of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;
@@ -92,7 +92,7 @@ private:
         return stored.left_on_device().value() * lifespan.value() + stored.transfer_size.value() * present.value() +
                restored.value() * backward.value();
     }
-    /// The part of a stash that stays until W.
+    /// The part of a stash that stays on the device until W ends.
     [[nodiscard]] memory_size weight_stash(stage s, storage_index o) const {
         return std::min(t_.stored(s, o).restored(costs(s)), costs(s).weight_stash);
     }

@@ -16,7 +16,8 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// Whether other rows imply the order of two transfers of one stash or, without overtaking, of one stage.
+/// Whether other rows already imply the order of two transfers. The transfers belong to one stash or, without
+/// overtaking, to one stage.
 inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;
@@ -24,7 +25,8 @@ inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) 
     if (t.role_of(a) == t.role_of(b)) return true;
     const auto out = t.role_of(a) == role::offload ? a : b;
     const auto in = out == a ? b : a;
-    return t.microbatch_of(out) < t.microbatch_of(in); // whether the reload comes before the later microbatch's offload
+    return t.microbatch_of(out) < t.microbatch_of(in); // whether the reload comes before the offload of the later
+                                                       // microbatch
 }
 
 /// Whether transfer a can come before transfer b if both take place.
@@ -50,8 +52,8 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
         if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
-    // In a stage that keeps the order of microbatches, the order also holds for zero-length transfers of kept stashes,
-    // which always find a place between the stage's other transfers.
+    // If a stage keeps the order of microbatches, this order also holds for zero-length transfers of kept stashes.
+    // There is always a place for them between the stage's other transfers.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);

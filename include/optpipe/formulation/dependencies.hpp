@@ -7,14 +7,14 @@
 namespace optpipe::formulation {
 
 /// Adds E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and similar rows (README, equation 2), and the known order of any two
-/// consecutive operations of a rank. If a backward is full, its gradient leaves only at the end of W, T_W after the end
-/// of I.
+/// consecutive operations of a rank. If a backward is full, its gradient is sent only at the end of W, T_W after the
+/// end of I.
 inline void add_dependencies(model_builder& d) {
     const auto& t = d.operations();
     for (const auto& arc : d.precedences().arcs()) {
         if (t.rank_of(arc.before) == t.rank_of(arc.after) && arc.lag == 0.0 &&
             (t.cell_of(arc.before) == t.cell_of(arc.after) || d.full(t.cell_of(arc.before)).is_never()))
-            continue; // covered below, or implied
+            continue; // another branch handles this case, or other rows imply it
         sum s;
         d.add_time(s, 1.0, start_of(arc.after));
         d.add_time(s, -1.0, end_of(arc.before));

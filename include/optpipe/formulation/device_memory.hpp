@@ -14,17 +14,17 @@ namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
 /// at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the restored
-/// stash. Between two rises of memory, memory only falls.
+/// stash. Between two of these starts, memory only falls.
 ///
 /// The memory that F holds counts from the start of F, and restored memory counts from the start of the recomputation.
-/// Memory that I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't
-/// count from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash,
-/// everything counts until the end of W. The amount by which `weight_stash` is larger than the restored stash (`extra`)
-/// counts from the start of an I that isn't part of a full backward.
+/// Memory that I releases counts until the end of I, and all other memory counts until the end of W. Offloaded memory
+/// doesn't count from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored
+/// stash, all memory counts until the end of W. The amount by which `weight_stash` is larger than the restored stash
+/// (`extra`) counts from the start of an I that isn't part of a full backward.
 ///
 /// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory. They
-/// count to the end of the operation that frees the memory, which may run on another rank. Memory of keys, values and
-/// edges rises at the starts of F and gradients.
+/// count until the end of the operation that frees the memory. This operation may run on another rank. Memory of keys,
+/// values and edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {
@@ -72,7 +72,7 @@ private:
             }
     }
 
-    /// The amount that the function `of` returns for the costs and the storage option of the cell.
+    /// The amount that the function `of` returns for the costs and the storage option of a cell.
     template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
         const auto costs = t_.costs_of(c);
         return d_.by_option(c, [&](storage_index o) { return of(costs, t_.stored_in(c, o)).value(); });
@@ -80,7 +80,7 @@ private:
     [[nodiscard]] amount held(cell c) const {
         return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.held; });
     }
-    /// Memory restored by a recomputation.
+    /// Memory that a recomputation restores.
     [[nodiscard]] amount restored(cell c) const {
         return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
     }
@@ -98,7 +98,8 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may take place before the F of the same number, or after the gradient of the same number.
+        // A pooled transfer may take place before the F with the same number, or after the gradient with the same
+        // number.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -176,7 +177,7 @@ private:
         level.hold(extra(y), is_extra, t_.id(role::gradient, y));
     }
 
-    /// Whether computation b counts as started at the event `at`; false only if b starts no earlier than `at`.
+    /// Whether computation b counts as started at the event `at`. False only if b starts no earlier than `at`.
     literal has_begun(operation_id b, event at) {
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, start_of(b), at, true);
@@ -186,13 +187,13 @@ private:
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether computation b, of any rank, has certainly ended.
+    /// Whether computation b, which may be on any rank, has certainly ended.
     literal has_ended_anywhere(operation_id b, event at) {
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees, apart from stashes, is certainly free. A gradient that is part of a full
-    /// backward frees its memory when the W ends.
+    /// Whether the memory that b frees is certainly free; stashes aren't considered. A gradient that is part of a full
+    /// backward frees its memory when W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);
@@ -208,7 +209,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash y is certainly offloaded: its offload has ended and its reload hasn't started.
+    /// Whether the stash of y is certainly on the host: its offload has ended, and its reload hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);
@@ -229,7 +230,7 @@ private:
     model_builder& d_;
     const operation_table& t_;
     std::vector<double> taken_beside_;            ///< by operation
-    per_rank<std::vector<release>> freed_beside_; ///< by the rank whose memory is freed
+    per_rank<std::vector<release>> freed_beside_; ///< indexed by the rank whose memory is freed
 };
 
 } // namespace optpipe::formulation

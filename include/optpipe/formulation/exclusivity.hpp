@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// Whether these are two W of a stage that follow the order of their gradients.
+/// Whether both operations are W of one stage that must follow the order of their gradients.
 inline bool is_aligned(const operation_table& t, operation_id a, operation_id b) {
     return t.role_of(a) == role::weight && t.role_of(b) == role::weight && t.stage_of(a) == t.stage_of(b) &&
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
@@ -25,15 +25,16 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     }
 }
 
-/// A rank runs one computation at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3). Each pair
-/// of computations whose order isn't known has one variable, and the least Ω that the time windows of the two
-/// operations allow.
+/// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), because a rank runs one computation at a
+/// time. Each pair of computations with an unknown order has one variable. Ω is the least number that the time windows
+/// of the two operations allow.
 ///
-/// Two W of a stage share the order variable of their gradients (`microbatch_order`), and the F of two microbatches
-/// share one order variable on all stages of a group.
+/// Two W of a stage have the same order variable as their gradients (`microbatch_order`). The F of two microbatches
+/// have the same order variable on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
-    std::map<std::pair<operation_id, operation_id>, literal> of_groups; // by the F of the group's first stage
+    std::map<std::pair<operation_id, operation_id>, literal> of_groups; // the order variables of groups, by the F of
+                                                                        // the group's first stage
     const auto new_order = [&](operation_id a, operation_id b) {
         return d.add_binary(family::exclusivity, meaning::of(meaning::kind::order, a, b),
                             "p." + t.name_of(a) + "." + t.name_of(b));
@@ -62,7 +63,7 @@ inline void add_exclusivity(model_builder& d) {
     }
 }
 
-/// I and W of a full backward are contiguous: E_W ≤ E_I + T_W.
+/// I and W of a full backward are contiguous, so E_W ≤ E_I + T_W.
 inline void add_full_backwards(model_builder& d) {
     const auto& t = d.operations();
     for (cell c = 0; c < t.cells(); ++c) {

@@ -18,16 +18,17 @@ namespace optpipe::formulation {
 /// A problem as a mixed-integer linear model: minimize C.
 struct formulated {
     milp::model model;
-    /// One meaning per variable of the model.
+    /// For each variable of the model, its meaning.
     std::vector<meaning> meanings;
     std::shared_ptr<const operation_table> operations;
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether model and problem have the same optimum, if it is within the horizon: no optimum is excluded, and every
-    /// solution is a schedule. If a model is neither exact nor pooled, its bound doesn't hold for all schedules.
+    /// Whether model and problem have the same optimum if it is within the horizon. This is so if no optimum is
+    /// excluded, and every solution is a schedule. If a model is neither exact nor pooled, its bound doesn't hold for
+    /// all schedules.
     bool is_exact = true;
-    /// Whether the model is a relaxation: its bound holds, but a solution may not be a schedule.
+    /// Whether the model is a relaxation. If so, its bound holds, but its solutions may not be schedules.
     bool is_pooled = false;
     double horizon = 0.0;
 
@@ -45,7 +46,8 @@ struct formulated {
 
 namespace detail {
 
-/// An estimate before the model is built: each pair of computations of a rank may take a variable and two rows.
+/// Whether the model would be too large, estimated before it is built. Each pair of computations of a rank may need a
+/// variable and two rows.
 [[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
 
 } // namespace detail

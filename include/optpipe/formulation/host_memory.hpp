@@ -9,8 +9,8 @@
 
 namespace optpipe::formulation {
 
-/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload must fit, beside
-/// all stashes that were offloaded before and aren't reloaded yet.
+/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload must fit, in
+/// addition to all stashes that were offloaded before and haven't been reloaded yet.
 class host_memory {
 public:
     explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -38,7 +38,7 @@ private:
         level.hold(size_of(own));
         for (const cell y : t_.cells_on(r))
             if (y != own && !d_.offloaded(y).is_never()) level.hold(size_of(y), is_there(y, own), out(y));
-        // The row is vacuous if the stash isn't offloaded.
+        // The row has no effect if the stash isn't offloaded.
         const double room = all - limit;
         level.total().add(-room).add(room, d_.offloaded(own));
         d_.add_row(family::host_memory, level.total(), -milp::infinity, limit);

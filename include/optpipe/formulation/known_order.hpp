@@ -13,8 +13,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't
-/// take place is an instant just before its gradient.
+/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). If a recomputation doesn't
+/// take place, it is an instant just before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)
@@ -24,11 +24,11 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
                 [&](const operation& before, duration delay) { known.depend(t.id_of(before), a, delay.value()); });
 }
 
-/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span, each rank runs for at most `horizon`. If rank q runs the predecessor of rank r's first F, r starts before q
-/// has ended, because the microbatch's gradient returns to q. So r ends at most `horizon` later than q. If the problem
-/// isn't plain, the latest end for a span is `serial_time`: a step without needless idle time takes no longer than all
-/// operations and messages one after the other.
+/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For
+/// `span`, each rank runs for at most `horizon`. Let rank q run the predecessor of the first F of rank r. Then r starts
+/// before q has ended, because the gradient of this F returns to q. Thus r ends at most `horizon` later than q. If the
+/// problem isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle time takes no
+/// longer than all operations and messages one after the other.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -44,8 +44,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// Adds the known order and windows of the k-th operation of each kind and stage, which belongs to the k-th microbatch.
-/// The W are in order only if the backwards are split.
+/// Adds the known orders and windows of operations, where the k-th operation of each kind and stage belongs to the k-th
+/// microbatch. The W are in order only if the backwards are split.
 inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
     const stop_when late{[&] { return known.must_stop(); }};
     const auto found = propagate_order(t.problem(), duration{horizon}, late);
@@ -59,8 +59,8 @@ inline void add_propagated_order(const operation_table& t, double horizon, prece
         if (is_in_order(pair.before) && is_in_order(pair.after)) known.order(t.id_of(pair.before), t.id_of(pair.after));
 }
 
-/// All orders and windows that are implied before the model is built, up to a fixed point, or until `options::stop`
-/// ends the propagation.
+/// All orders and windows that are implied before the model is built. Propagation runs to a fixed point, or until
+/// `options::stop` ends it.
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);

@@ -20,19 +20,19 @@ struct event {
 constexpr event start_of(operation_id a) { return {a, false}; }
 constexpr event end_of(operation_id a) { return {a, true}; }
 
-/// The meaning of a variable of the model in terms of a schedule.
+/// The meaning of a model variable in terms of a schedule.
 struct meaning {
     enum class kind : unsigned char {
         objective,
-        first_start,    ///< first start on the rank `op`
-        end_time,       ///< end of the operation `op`
-        is_full,        ///< the backward of the cell `op` is one operation
-        chosen,         ///< the cell `op` has the storage option `other`
-        order,          ///< `op` before `other`
-        transfer_order, ///< `op` before `other`, if both take place
-        is_before,      ///< `first` no later than `then`
+        first_start,    ///< the first start on the rank `op`
+        end_time,       ///< the end of the operation `op`
+        is_full,        ///< whether the backward of the cell `op` is one operation
+        chosen,         ///< whether the cell `op` has the storage option `other`
+        order,          ///< whether `op` comes before `other`
+        transfer_order, ///< whether `op` comes before `other` if both take place
+        is_before,      ///< whether `first` comes no later than `then`
         excess,         ///< max(0, constant + the sum of the parts)
-        product,        ///< the sum of the parts if `when` holds, else 0
+        product,        ///< the sum of the parts if `when` holds, 0 otherwise
     };
 
     kind what = kind::objective;

@@ -9,20 +9,21 @@
 
 namespace optpipe::formulation {
 
-/// Whether the operations of each kind and stage run in the order of microbatches. When does this order exclude no
-/// optimum?
+/// Whether the operations of each kind and stage run in the order of microbatches. The following paragraphs show when
+/// this order excludes no optimum.
 ///
-/// *Without transfers, the order excludes no optimum.* Microbatches cost the same, so in any schedule the k-th F of
-/// every stage can be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
-/// stage have k different predecessors on the previous stage, which all end in time; so the k-th forward of the
-/// previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the gradients of
-/// the next stage and their own forwards, and to W, whose predecessors are gradients. Memory depends only on the number
-/// of operations of each kind that have begun or ended. So the renumbered schedule is valid with the same times.
+/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. In any schedule, the k-th F of every
+/// stage can thus be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
+/// stage have k different predecessors on the previous stage, and all of these end in time. Therefore the k-th forward
+/// of the previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the
+/// gradients of the next stage and their own forwards, and to W, whose predecessors are gradients. Memory depends only
+/// on the number of operations of each kind that have begun or ended. Thus the renumbered schedule is valid with the
+/// same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
-/// microbatch A be the first to run forward and the last to run backward on every stage: A fills the bubbles at both
-/// ends of the step, and one transfer pair per stage keeps A's stash offloaded nearly all of the time. In the order of
-/// microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
+/// microbatch A be the first to run forward and the last to run backward on every stage. A fills the bubbles at both
+/// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. In the order
+/// of microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
 ///   backward may be full, this holds for the W of split backwards.)
@@ -31,7 +32,7 @@ namespace optpipe::formulation {
 /// the same option. The two statements above hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice; these inputs
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice. These inputs
 /// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
 /// sequences may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its
 /// gradients if these W cost the same.
@@ -56,8 +57,8 @@ namespace optpipe::formulation {
 }
 
 /// Adds the order of interchangeable microbatches to `known`: always for the first slices' F on stage 0, and for other
-/// operations only if `keep`. If backwards may be full, W get no fixed order: only the W of split backwards run in the
-/// order of microbatches.
+/// operations only if `keep`. If backwards may be full, W get no fixed order, because only the W of split backwards run
+/// in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {
@@ -73,8 +74,8 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// Puts the W of a stage that cost the same in the order of their gradients, and these gradients in the order of their
-/// W. Returns true if any order is new.
+/// Aligns the orders of gradients and W of a stage, if the W cost the same: each known order of two gradients becomes
+/// an order of their W, and vice versa. Returns true if any order is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {

@@ -20,7 +20,7 @@
 
 namespace optpipe::formulation {
 
-/// A sum of terms and a constant, to become a row.
+/// A sum of terms and a constant, which will become a row.
 struct sum {
     std::vector<milp::term> terms;
     double constant = 0.0;
@@ -45,8 +45,9 @@ struct sum {
 struct amount {
     double least = 0.0;
     double most = 0.0;
-    std::vector<std::pair<double, literal>> above{}; ///< by how much each option exceeds the least
-    literal otherwise_zero = literal::always();      ///< whether the option is one of those that have the amount
+    std::vector<std::pair<double, literal>> above{}; ///< for each option, the excess over the least amount
+    literal otherwise_zero = literal::always();      ///< whether the chosen option has this amount; the amount is 0
+                                                     ///< otherwise
 
     [[nodiscard]] bool is_fixed() const { return above.empty(); }
     void add_to(sum& s, double factor) const {
@@ -74,7 +75,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended the propagation before all orders were known; then there is no model.
+    /// Whether `options::stop` ended the propagation before all orders were known. If so, there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -83,7 +84,7 @@ public:
     [[nodiscard]] std::vector<meaning>& meanings() { return meanings_; }
     [[nodiscard]] const family_sizes& sizes() const { return sizes_; }
     [[nodiscard]] bool keeps_order() const { return formulation::keeps_order(*t_, options_->overtaking); }
-    /// Whether the transfers of a stage are numbered by time, and belong to no microbatch.
+    /// Whether the transfers of a stage are numbered by time. If so, they belong to no microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
     /// The cutoff: larger objectives are excluded.
@@ -98,7 +99,7 @@ public:
     milp::variable add_variable(family f, double lower, double upper, meaning what, std::string name) {
         ++sizes_[static_cast<std::size_t>(f)].variables;
         meanings_.push_back(std::move(what));
-        if (lower > upper) { // by rounding, or because there is no solution
+        if (lower > upper) { // because of rounding, or because there is no solution
             contradiction_ = contradiction_ || lower > upper + slack_;
             lower = upper;
         }
@@ -113,7 +114,7 @@ public:
     }
 
     milp::variable objective{};
-    /// For a span: the start of each rank's first operation.
+    /// For `span`, the start of each rank's first operation.
     std::vector<milp::variable> first_starts{};
     [[nodiscard]] milp::variable end(operation_id a) const { return ends_[a]; }
     void set_end(operation_id a, milp::variable x) { ends_[a] = x; }
@@ -123,7 +124,7 @@ public:
     /// Whether I and W of a cell form a full backward.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
-    /// Whether a cell has each of the storage options of its stage (`operation_table::options`).
+    /// For each storage option of its stage (`operation_table::options`), whether a cell has the option.
     [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
     void set_choices(cell c, std::vector<literal> all) {
         choices_[c] = std::move(all);
@@ -155,8 +156,7 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// For two transfers that exclude each other: whether a comes before b if both take place. Empty for pairs that
-    /// don't exclude each other.
+    /// For two transfers that exclude each other, whether a comes before b if both take place. Empty for other pairs.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;
@@ -168,8 +168,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computations between which a transfer takes place: its F, and its gradient or recomputation. If transfers
-    /// are pooled, the m-th transfer comes after the m-th F and before the last gradient.
+    /// The computation before which a transfer can't start, and the computation after which it can't end: its F, and
+    /// its gradient or recomputation. If transfers are pooled, the m-th transfer comes after the m-th F and before the
+    /// last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -193,7 +194,7 @@ public:
     /// Adds the duration of an operation. The duration depends on how the stash is stored, and is 0 if the operation
     /// doesn't take place.
     void add_length(sum& s, double factor, operation_id a) const { lengths_[a].add_to(s, factor); }
-    /// Adds the implication: if all of `given` hold, `first` comes no later than `then`.
+    /// Adds an implication: if all literals in `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
         const double big_m = std::max(0.0, latest(first) - earliest(then));
         sum s;
@@ -206,9 +207,9 @@ public:
         add_row(f, s, 0.0, milp::infinity);
     }
 
-    /// A literal that may be true only if `first` comes no later than `then`; with `exact`, it is false only if `then`
-    /// comes no later than `first`. The literal is constant if the time windows or the known order of computations
-    /// decide it.
+    /// A literal that can only be true if `first` comes no later than `then`. With `exact`, it can only be false if
+    /// `then` comes no later than `first`. The literal is constant if the time windows or the known order of
+    /// computations decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {
@@ -229,7 +230,7 @@ public:
         }
         return known.value;
     }
-    /// A literal that is true only if all of `parts` are true; it may be false even then.
+    /// A literal that can only be true if all of `parts` are true. It may be false in any case.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {
@@ -309,7 +310,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation; it never comes before `e` (`no_earlier`), or never after `e` (`no_later`).
+    /// An event of a computation. It never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// The family of constraints that a variable or a row belongs to.
+/// The family of constraints to which a variable or a row belongs.
 enum class family : unsigned char {
     objective,
     end_times,

@@ -7,9 +7,10 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
-/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b before F of a" also
-/// implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows, too.
+/// Triangle inequalities in which one of the three orders is known: an operation after b comes after all predecessors
+/// of b. For example, "W of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b
+/// before F of a" also implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows,
+/// too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -54,7 +55,7 @@ private:
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }
-    /// A transfer lies between its F and the operation that needs the stash.
+    /// A transfer lies between its F and the operation for which the stash is needed.
     void bridge(event first, event then, const literal& l) {
         const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
         if (from_transfer == to_transfer) return;

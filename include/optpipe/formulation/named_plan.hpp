@@ -9,7 +9,7 @@
 
 namespace optpipe::formulation {
 
-/// The plan represented by named values. Throws `input_error` if an operation has no end time.
+/// The plan that named values represent. Throws `input_error` if an operation has no end time.
 [[nodiscard]] plan_times plan_of(const operation_table& t, const named_values& values, const std::string& source);
 
 } // namespace optpipe::formulation

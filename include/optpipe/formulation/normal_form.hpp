@@ -15,7 +15,7 @@
 namespace optpipe::formulation {
 
 /// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Numbers interchangeable
-/// microbatches by their first forward; sorts W in the order of the gradients; adds zero-length transfers and
+/// microbatches by their first forward. Sorts W in the order of the gradients. Adds zero-length transfers and
 /// recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
@@ -106,7 +106,7 @@ private:
     }
     void number_by_first_forward() {
         auto from = sorted_by_start(stage{0}, role::forward);
-        for (std::size_t m = 1; m < from.size(); ++m) // a sequence follows its first slice
+        for (std::size_t m = 1; m < from.size(); ++m) // the slices of a sequence follow its first slice
             if (t_.problem().microbatches.slice_before(microbatch{m})) from[m] = from[m - 1] + 1;
         for (const stage s : t_.problem().graph.all_stages()) {
             for (std::size_t what = 0; what < roles; ++what)
@@ -135,7 +135,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage regardless of their microbatches; the transfers that take place get the first
+    /// Numbers the transfers of a stage, whatever their microbatches. The transfers that take place get the first
     /// numbers.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
@@ -157,7 +157,7 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Distributes the starts of W that cost the same over these W in the order of their gradients.
+    /// Reassigns the starts of W that cost the same, so that these W run in the order of their gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
@@ -193,11 +193,11 @@ private:
                 start(role::recompute, c) = start(role::gradient, c);
     }
     /// Places the zero-length transfers of a stage. If microbatches may overtake each other, both transfers of a stash
-    /// come at the end of F. If microbatches keep their order, so do zero-length transfers. An offload comes at the end
-    /// of F or of the previous offload, whichever is later. If an earlier microbatch is being reloaded at that time,
-    /// the offload comes at the end of that reload instead. A zero-length reload comes at the end of the previous
-    /// reload. So the zero-length transfers keep their order, and lie within none of the stage's real transfers. If
-    /// transfers are pooled, the zero-length transfers come last, at the start of the last gradient.
+    /// come at the end of F. If microbatches keep their order, zero-length transfers keep it, too. An offload comes at
+    /// the later of two times: the end of F, and the end of the previous offload. If an earlier microbatch is being
+    /// reloaded at that time, the offload comes at the end of that reload instead. A zero-length reload comes at the
+    /// end of the previous reload. Thus the zero-length transfers keep their order, and don't lie within real transfers
+    /// of the stage. If transfers are pooled, the zero-length transfers come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

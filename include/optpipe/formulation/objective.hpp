@@ -6,8 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (README, equation 1). Operations
-/// that can't be the last of their rank need no row.
+/// Adds min C, and C ≥ E_a for all a. For `span`, the rows are C ≥ E_a − (first start of the rank) (README, equation
+/// 1). Operations that can't be the last operation of their rank need no row.
 inline void add_objective(model_builder& d) {
     d.model().set_objective(d.objective);
     for (const rank r : d.problem().graph.all_ranks()) {
@@ -24,7 +24,7 @@ inline void add_objective(model_builder& d) {
                 s.add(-1.0, d.first_starts[r.position()]);
                 d.add_row(family::objective, s, 0.0, milp::infinity);
             }
-            // Only operations on other ranks may follow a backward that isn't split.
+            // If the backward isn't split, only operations on other ranks may follow.
             if (!is_last) continue;
             sum s;
             s.add(1.0, d.objective);

@@ -20,21 +20,22 @@ using cell = std::size_t;
 /// An operation of the model, numbered by role, then by cell.
 using operation_id = std::size_t;
 
-/// `gradient` is I, or B if the backward isn't split; `weight` is W, or the second half of a B if the backward may be
-/// split. Computations come first.
+/// `gradient` is I, or B if the backward isn't split. `weight` is W, or the second half of a B if the backward may be
+/// split. Roles of computations come first.
 enum class role : unsigned char { forward, gradient, weight, recompute, offload, reload };
 inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is an I and, directly after it, its W. If the split is allowed and `weight_stash` is at most
-/// `activation`, I and W are never worse than a B: the rank needs the same time and never more memory, and the gradient
-/// is passed on earlier. If `weight_stash` is larger, I and W may need too much memory, so they can be one B
-/// (`may_be_full`). In a problem without full backwards, a constraint excludes the B of stages where `may_be_full`.
+/// A full backward is an I and, directly after it, its W. If splitting is allowed and `weight_stash` is at most
+/// `activation`, I and W are never worse than a B. The reason is that the rank needs the same time and never more
+/// memory, and the gradient is passed on earlier. If `weight_stash` is larger, I and W may need too much memory, so
+/// they can be one B (`may_be_full`). In a problem without full backwards, a constraint excludes the B of stages where
+/// `may_be_full`.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
-/// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
-/// and recomputations is still valid, and takes no more time.
+/// example, if a rank's memory holds all stashes at once, all of them are kept, because a schedule without the rank's
+/// transfers and recomputations is still valid, and takes no more time.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -60,7 +61,7 @@ public:
     }
     [[nodiscard]] const std::vector<stage>& stages_on(rank r) const { return by_rank_[r.position()]; }
 
-    /// The interchangeable microbatches, in ascending order; every microbatch is in one list.
+    /// Lists of interchangeable microbatches, each in ascending order. Every microbatch is in one list.
     [[nodiscard]] const std::vector<std::vector<microbatch>>& interchangeable() const { return interchangeable_; }
     /// The same operation of the next interchangeable microbatch.
     [[nodiscard]] std::optional<operation_id> next_interchangeable(operation_id a) const {
@@ -75,13 +76,13 @@ public:
     }
 
     [[nodiscard]] bool has_gradient(stage s) const { return problem_.costs[s].gradients != gradient_kind::none; }
-    /// Whether the backward of the stage has a W of its own.
+    /// Whether the backward of the stage has a separate W.
     [[nodiscard]] bool has_weight(stage s) const {
         return problem_.split_backward && problem_.costs[s].gradients == gradient_kind::full;
     }
 
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
-    /// Whether the rank's memory is smaller than all its stashes together.
+    /// Whether the rank's memory is smaller than all of its stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return all_memory_[r] > problem_.memory_limit[r] + memory_slack_; }
     /// The memory that the rank would hold if nothing were freed.
     [[nodiscard]] memory_size all_memory(rank r) const { return all_memory_[r]; }
@@ -107,9 +108,9 @@ public:
     }
     [[nodiscard]] bool exists(operation_id a) const;
 
-    /// The storage options of a stage in the model; those that offload come last.
+    /// The storage options of a stage in the model. Options that offload come last.
     [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
-    /// The option of the model that is no worse than the given one: the given one itself if the model has it.
+    /// The option of the model that is no worse than option `o`. This is `o` itself if the model has it.
     [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
     [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
@@ -117,9 +118,9 @@ public:
     }
     /// The option of a cell, with the factors of its microbatch.
     [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
-    /// The least duration over all storage options; for a transfer, over the options that have it.
+    /// The least duration over all storage options. For a transfer, only options that have it count.
     [[nodiscard]] double length(operation_id a) const { return least_[a]; }
-    /// The duration with option `o`; 0 if the option has no such operation.
+    /// The duration with option `o`; 0 if this option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
     [[nodiscard]] operation_id id_of(const operation& op) const;
@@ -128,7 +129,7 @@ public:
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
         return on(r, {role::forward, role::gradient, role::weight, role::recompute});
     }
-    /// Computations have smaller numbers than this.
+    /// A number such that the numbers of all computations are smaller.
     [[nodiscard]] std::size_t end_of_computations() const {
         return id(has_recompute_ ? role::offload : role::recompute, 0);
     }
@@ -155,7 +156,8 @@ private:
     std::vector<double> least_; ///< by operation
     std::vector<std::vector<stage>> by_rank_;
     std::vector<std::vector<microbatch>> interchangeable_;
-    std::vector<std::size_t> next_microbatch_; ///< the microbatch itself if it is the last of its list
+    std::vector<std::size_t> next_microbatch_; ///< for each microbatch, the next in its list; the microbatch itself if
+                                               ///< it is the last
 };
 
 } // namespace optpipe::formulation

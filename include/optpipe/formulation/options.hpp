@@ -8,7 +8,8 @@
 
 namespace optpipe::formulation {
 
-/// Whether microbatches may overtake each other. `forbidden`: see `microbatch_order`; `pooled`: see `stash_pool`.
+/// Whether microbatches may overtake each other. `microbatch_order` explains `forbidden`, and `stash_pool` explains
+/// `pooled`.
 using optpipe::overtaking;
 
 /// Optional strengthenings of the model. Each strengthening can be switched off to measure its effect. `propagation`,
@@ -17,17 +18,18 @@ struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
     bool propagation = true;
-    /// Adds rows that say: an operation after b comes after all predecessors of b.
+    /// Adds rows with this meaning: an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// Adds rows that say: no operation ends before all its predecessors on its rank have run.
+    /// Adds rows with this meaning: no operation ends before all its predecessors on its rank have run.
     bool load = true;
-    /// Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
+    /// Adds Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Adds rows on memory × time: a short makespan needs a least number of offloaded stashes.
+    /// Adds rows on memory × time: if the makespan is short, a least number of stashes must be offloaded.
     bool memory_area = true;
-    /// Adds rows that say: the transfers of a link must fit between the first forward and the last gradient.
+    /// Adds rows with this meaning: the transfers of a link must fit between the first forward and the last gradient.
     bool link_capacity = true;
-    /// Adds all triangle inequalities among the orders of a rank's computations: n³/3 rows for n computations.
+    /// Adds all triangle inequalities among the orders of a rank's computations. These are n³/3 rows for n
+    /// computations.
     bool triangles = false;
 };
 
@@ -38,7 +40,7 @@ struct options {
     duration bound{};
     formulation::overtaking overtaking = formulation::overtaking::allowed;
     strengthenings with{};
-    /// Largest number of rows; larger models are refused. Not tuned.
+    /// Largest number of rows. Larger models are refused. Not tuned.
     std::size_t most_rows = 2'000'000;
     /// Called repeatedly while the order of operations is determined, which takes most of the time. Once `stop` returns
     /// true, the model is refused.

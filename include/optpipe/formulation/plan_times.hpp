@@ -7,12 +7,12 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model: the start of each operation, which backwards are full, and how stashes are
-/// stored.
+/// A schedule in the terms of the model: the start of each operation, the full backwards, and the storage options of
+/// stashes.
 struct plan_times {
     std::vector<double> start{};          ///< by operation
     std::vector<unsigned char> is_full{}; ///< by cell
-    std::vector<storage_index> storage{}; ///< by cell; an option of the model
+    std::vector<storage_index> storage{}; ///< indexed by cell; an option of the model
 
     plan_times() = default;
     explicit plan_times(const operation_table& t) : start(t.size(), 0.0), is_full(t.cells(), 0) {

@@ -13,8 +13,8 @@
 
 namespace optpipe::formulation {
 
-/// Implied precedences and time windows of all computations: a transitive relation and, for each operation, the
-/// earliest start and the latest end in any schedule within the horizon.
+/// Implied precedences and time windows of all computations. The precedences are a transitive relation. The window of
+/// an operation is its earliest start and its latest end in any schedule within the horizon.
 class precedence {
 public:
     /// An arc: the second operation starts no earlier than `lag` after the end of the first.
@@ -40,9 +40,9 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Whether `stop` ended the propagation; then some implied orders are missing.
+    /// Whether `stop` ended the propagation. If so, some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-    /// Polls `stop`; stays true once it has been true.
+    /// Polls `stop`. Once the result is true, it stays true.
     bool must_stop() {
         is_stopped_ = is_stopped_ || (stop_ && stop_());
         return is_stopped_;
@@ -73,7 +73,7 @@ public:
             contradiction_ = true;
             return false;
         }
-        // Every operation that is a, or before a, comes before every operation that is b, or after b.
+        // Every operation up to a, including a, comes before every operation from b on, including b.
         std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
         std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
         sources[a / word_bits] |= std::uint64_t{1} << (a % word_bits);
@@ -84,7 +84,7 @@ public:
         }
         return true;
     }
-    /// Tightens the time windows by the arcs, and because a rank runs one operation at a time.
+    /// Tightens the time windows by the arcs, and by the rule that a rank runs one operation at a time.
     void propagate_times() {
         const auto sorted = in_order();
         std::vector<std::vector<const arc*>> entering(count_), leaving(count_);
@@ -134,7 +134,7 @@ private:
                          [&](operation_id a, operation_id b) { return rank_in_order[a] < rank_in_order[b]; });
         return sorted;
     }
-    /// The earliest time by which the predecessors of b on its rank can have run, one after the other.
+    /// The earliest time at which all predecessors of b on its rank can have run, one after the other.
     [[nodiscard]] double end_of_predecessors(operation_id b) const {
         std::vector<operation_id> first;
         for (const auto a : on_rank_[operations_->rank_of(b).position()])

@@ -27,7 +27,7 @@ namespace optpipe::formulation {
 namespace optpipe::formulation {
 
 /// List scheduling. The priorities are times, which may be inconsistent, such as the times of a relaxation. Among the
-/// operations that are ready and fit the memory, the one with the earliest time is next.
+/// operations that are ready and fit the memory, the operation with the earliest time comes next.
 class priority_list {
 public:
     priority_list(const operation_table& operations, const plan_times& wanted)
@@ -89,7 +89,7 @@ private:
     std::vector<unsigned char> done_;
     per_rank<memory_size> device_;
     per_rank<memory_size> host_;
-    std::vector<operation_id> open_; ///< in the order of the list
+    std::vector<operation_id> open_; ///< the operations that aren't done, in the order of the list
 };
 
 OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted) {
@@ -102,7 +102,7 @@ OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, con
         are_kept =
             are_kept && !stored.offloads() && stored.extra_work() == duration{} && stored.held == costs.activation;
     }
-    are_kept = are_kept && is_plain(t.problem()); // as `fill_gaps` needs
+    are_kept = are_kept && is_plain(t.problem()); // required by `fill_gaps`
     return time_order(t.problem(), are_kept ? fill_gaps(t.problem(), *listed, t.problem().memory_limit) : *listed);
 }
 

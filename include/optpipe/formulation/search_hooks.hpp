@@ -28,8 +28,8 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// Branches on storage options and full backwards first, then on the order of computations, then on the order of
-    /// transfers, and last on other variables.
+    /// The priorities are, from high to low: storage options and full backwards, the order of computations, the order
+    /// of transfers, and all other variables.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 
@@ -70,8 +70,8 @@ private:
     [[nodiscard]] static double value(const arc& a, std::span<const double> point) {
         return point[a.column.position()];
     }
-    /// Visits triples a, b, c of the rank's operations, as pairs ab, bc and ac with an order variable each: 1 if the
-    /// first operation comes before the second.
+    /// Visits triples a, b, c of the rank's operations, as three pairs ab, bc and ac. Each pair has an order variable,
+    /// which is 1 if its first operation comes before its second.
     template <class Visit> void for_each_triangle(rank r, Visit visit) const {
         const auto& t = *f_->operations;
         for (const auto& ab : arcs_) {

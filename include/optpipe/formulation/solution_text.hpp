@@ -12,11 +12,12 @@
 
 namespace optpipe::formulation {
 
-/// Values of variables by name; variables that a solver doesn't list are 0.
+/// Values of variables by name. Variables that a solver doesn't list are 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
-/// The values in a solver's solution file. `columns` are the names of the model's first variables, for GLPK, which
-/// writes only numbers. Throws `input_error` if the text isn't a solution file, or has no solution.
+/// The values in a solver's solution file. `columns` are the names of the model's first variables. They are needed for
+/// GLPK, because GLPK only writes the numbers of columns. Throws `input_error` if the text isn't a solution file, or
+/// has no solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
                                           const std::vector<std::string>& columns = {});
 
@@ -80,7 +81,8 @@ private:
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 
-    /// CBC: "Optimal - objective value 17.0", then "  12 x12   3.5   0"; infeasible values start with two stars.
+    /// Reads CBC's format: "Optimal - objective value 17.0", then " 12 x12  3.5  0". Infeasible values start with two
+    /// stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -93,7 +95,7 @@ private:
             set(name, value);
         }
     }
-    /// SCIP: "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
+    /// Reads SCIP's format: "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
     void read_scip(const std::string& status) {
         if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -110,7 +112,7 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// GLPK: "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
+    /// Reads GLPK's format: "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};
@@ -129,7 +131,8 @@ private:
                 set(columns_[static_cast<std::size_t>(position) - 1], second);
         } while (next(line));
     }
-    /// HiGHS and lists: headings, comments, and "x12 3.5". Everything after the values of the columns is ignored.
+    /// Reads HiGHS' format and lists: headings, comments, and "x12 3.5". All text after the values of the columns is
+    /// ignored.
     void read_list(std::string line) {
         bool after_status = false;
         do {

@@ -9,14 +9,14 @@
 namespace optpipe::formulation {
 
 /// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time (`microbatch_order`
-/// shows why this is valid for computations). Only the number of stashes matters, not their microbatches: a gradient or
-/// an offload takes a stash, and an ended forward or reload provides one. At the start of a gradient or an offload, no
-/// more stashes have been taken than provided. Every valid schedule is a solution with the same times: its j-th offload
-/// starts after j forwards have ended, and its j-th reload starts after j offloads have ended. Also, the last reload of
-/// a stage comes before the last gradient, the previous reload comes before the previous gradient, and so on.
+/// shows why this is valid for computations). Only the number of stashes matters, not their microbatches. A gradient or
+/// an offload takes a stash, and an ended forward or reload provides a stash. At the start of a gradient or an offload,
+/// no more stashes have been taken than provided. Every valid schedule gives a solution with the same times, because
+/// its j-th offload starts after j forwards have ended, and its j-th reload starts after j offloads have ended. Also,
+/// the last reload of a stage comes before the last gradient, the previous reload comes before the previous gradient,
+/// and so on.
 ///
-/// In this relaxation, a transfer has no microbatch, so transfers of one microbatch on several stages aren't tied
-/// together.
+/// In this relaxation, a transfer has no microbatch, so transfers on different stages are independent of each other.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -37,8 +37,8 @@ private:
     [[nodiscard]] const literal& transfer_pair(stage s, std::size_t m) const { return d_.offloaded(t_.cell_at(s, m)); }
     literal before(event first, event then, bool exact) { return d_.before(family::stash_pool, first, then, exact); }
 
-    /// If only n transfer pairs of a stage take place, they are the first n. If i more reloads follow the k-th reload,
-    /// at least i + 1 gradients start after the end of the k-th reload.
+    /// If only n transfer pairs of a stage take place, they are the first n pairs. If i more reloads follow the k-th
+    /// reload, at least i + 1 gradients start after the end of the k-th reload.
     void add_transfer_pair(stage s, std::size_t k) {
         const auto count = t_.microbatches();
         if (k + 1 < count)
@@ -48,7 +48,8 @@ private:
             d_.imply_order(family::stash_pool, {transfer_pair(s, k + i)}, end_of(op(role::reload, s, k)),
                            start_of(op(role::gradient, s, count - 1 - i)));
     }
-    /// At the start of gradient k, which is the (k + 1)-st: Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k + 1.
+    /// Adds a row for the start of gradient k, which is the (k + 1)-st: Σ (F has ended) − Σ (offloaded and not
+    /// reloaded) ≥ k + 1.
     void add_gradient(stage s, std::size_t k) {
         const auto g = op(role::gradient, s, k);
         sum at_hand;
@@ -72,7 +73,7 @@ private:
         d_.add_row(family::stash_pool, row, 0.0, milp::infinity);
         return gone;
     }
-    /// At the start of offload k: Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1.
+    /// Adds a row for the start of offload k: Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1.
     void add_offload(stage s, std::size_t k) {
         const auto out = start_of(op(role::offload, s, k));
         const auto count = static_cast<double>(t_.microbatches());

@@ -12,13 +12,13 @@
 namespace optpipe::formulation {
 
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
-/// are linear in x (`amount`), so the other families hold for any list of options.
+/// are linear in x (`amount`), so all other families of constraints support any list of options.
 ///
-/// If some option of a cell has a recomputation, the model's computations include it, whatever option the cell has. A
-/// recomputation that doesn't take place has no duration and comes just before its gradient. So the orders of a rank's
-/// computations remain total, and rows about these orders remain valid.
+/// If an option of a cell has a recomputation, the model always includes this computation. If it doesn't take place, it
+/// has no duration and comes just before its gradient. Thus the orders of a rank's computations remain total, and rows
+/// about these orders remain valid.
 ///
-/// Adds the variables for a cell's choice: none for a single option, one for two options.
+/// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {
     const auto& t = d.operations();
     const stage s = t.stage_of(c);
@@ -33,7 +33,7 @@ inline void add_choices(model_builder& d, cell c) {
 
 namespace detail {
 
-/// Whether the option of a cell is one of those that satisfy the condition.
+/// Whether the chosen option of a cell satisfies the condition.
 template <class Condition>
 literal option_with(model_builder& d, cell c, const Condition& holds, const std::string& name) {
     std::vector<literal> with, without;
@@ -55,8 +55,8 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// A recomputation that doesn't take place is an instant: P_cb = P_gb for each other b of the rank, and E_c is the
-/// start of the gradient g.
+/// A recomputation that doesn't take place is an instant: P_cb = P_gb for each other computation b of the rank, and E_c
+/// is the start of the gradient g.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
@@ -82,8 +82,8 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A backward may be full only with options for which a full backward may be better; with other options, the pair of
-    // I and W is never worse.
+    // A backward may only be full with options for which a full backward may be better. With other options, I and W are
+    // never worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);
@@ -100,21 +100,21 @@ inline void add_storage_options(model_builder& d) {
 }
 
 /// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on
-/// options. For a span, the row is C ≥ Σ T_a.
+/// options. For `span`, the row is C ≥ Σ T_a.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
         sum s;
         for (const auto a : d.precedences().computations_on(r))
             d.add_length(s, -1.0, a);
-        if (s.terms.empty()) continue; // the load rows imply the same
+        if (s.terms.empty()) continue; // the load rows already imply this row
         const double outside = d.is_span() ? 0.0 : least_head(d, r) + least_tail(d, r);
         d.add_row(family::storage_options, s.add(1.0, d.objective), outside, milp::infinity);
     }
 }
 
-/// A level of memory at an event: `hold` adds an amount that counts if the literal `when` is true, and `release`
-/// subtracts such an amount. The level is never below the actual memory, and equal to it at integral points. If an
-/// amount depends on the storage option, its least value counts as (least)·when, and its excess over this value as a
+/// A level of memory at an event. `hold` adds an amount that counts if the literal `when` is true, and `release`
+/// subtracts such an amount. The level is never below the actual memory, and equals it at integral points. If an amount
+/// depends on the storage option, its least value is represented by (least)·when, and its excess over this value by a
 /// variable h. In `hold`, h ≥ excess − (most − least)·(1 − when) and h ≥ 0; in `release`, h ≤ excess and h ≤ (most −
 /// least)·when.
 class memory_level {
@@ -126,8 +126,8 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// The operation `of`, to which `when` refers, gives the new variable its name. If the amount is 0 for some
-    /// options, `when` must be false for them.
+    /// The new variable is named after the operation `of`, to which `when` refers. If the amount is 0 for some options,
+    /// `when` must be false for them.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const double range = a.most - a.least;

@@ -11,8 +11,8 @@
 
 namespace optpipe::formulation {
 
-/// The largest unit that divides all times of a problem, if these are decimals of few digits. The makespan of every
-/// schedule that `simulate` times is a multiple of the unit, too, so bounds can be rounded.
+/// The largest unit that divides all times of a problem, if the times are decimals with few digits. Makespans of
+/// schedules that `simulate` times are also multiples of this unit, so bounds can be rounded.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a) {
@@ -29,12 +29,12 @@ namespace optpipe::formulation {
     return grid && *grid > 0.0 ? grid : std::nullopt;
 }
 
-/// The largest multiple that is at most `time`, up to rounding.
+/// The largest multiple of `grid` that is at most `time`, except for rounding errors.
 [[nodiscard]] inline double round_down(double time, double grid) {
     constexpr double rounding = 1e-6;
     return grid * std::floor(time / grid + rounding);
 }
-/// The smallest multiple that is at least `time`, up to rounding.
+/// The smallest multiple of `grid` that is at least `time`, except for rounding errors.
 [[nodiscard]] inline double round_up(double time, double grid) {
     constexpr double rounding = 1e-6;
     return grid * std::ceil(time / grid - rounding);

@@ -10,8 +10,8 @@
 namespace optpipe::formulation {
 
 /// The point of the model that represents a valid schedule within its horizon. The point passes `milp::check`, and has
-/// the schedule's objective, or a smaller one if the schedule has storage options that the model lacks. Refused
-/// (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
+/// the schedule's objective. The objective may be smaller if the schedule has storage options that the model lacks.
+/// Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
 
 } // namespace optpipe::formulation
@@ -44,7 +44,8 @@ public:
     }
 
 private:
-    static constexpr double time_share = 1e-9; // tolerance for rounding in sums of durations
+    static constexpr double time_share = 1e-9; // share of the time by which sums of durations may differ because of
+                                               // rounding
 
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
     [[nodiscard]] double end(operation_id a) const { return start(a) + t_.length(a, times_.storage[t_.cell_of(a)]); }
@@ -102,7 +103,7 @@ private:
     std::vector<double> values_;
 };
 
-/// The schedule, with each storage option replaced by one that the model has. If an option changes, operations start as
+/// The schedule, with each storage option replaced by an option of the model. If an option changes, operations start as
 /// early as the new option allows, because the model's horizon may exclude the old times.
 inline outcome<schedule> with_options_of_model(const operation_table& t, const schedule& s) {
     const auto& p = t.problem();

@@ -10,13 +10,13 @@
 namespace optpipe {
 
 /// The schedule as Chrome trace events, for Perfetto and chrome://tracing. Each rank is a process with threads for
-/// compute, offloads and reloads. Arrows follow each microbatch, and each stash to its host and back; counters show
-/// device and host memory. A problem without a known time unit is shown as if it were in milliseconds.
+/// compute, offloads and reloads. Arrows follow each microbatch, and each stash to its host and back. Counters show
+/// device and host memory. Times without a known unit are shown as milliseconds.
 [[nodiscard]] std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
                                                    const view_window& window = {});
 
-/// A measurement and its plan as Chrome trace events, with two processes per rank: first the plan's, then the
-/// measurement's.
+/// A measurement and its plan as Chrome trace events. Each rank has two processes: first the process of the plan, then
+/// that of the measurement.
 [[nodiscard]] std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
                                                   const schedule_report& measured, const view_window& window = {});
 
@@ -66,8 +66,8 @@ private:
     std::size_t flows_ = 0;
 };
 
-/// The position of a schedule among several in one trace: for each rank, the schedule's process comes after those of
-/// earlier schedules.
+/// The position of a schedule among several schedules in one trace. For each rank, the schedule's process comes after
+/// the processes of earlier schedules.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;

@@ -40,7 +40,7 @@ inline bool is_control(std::string_view character) {
     return first < 0x20 || first == 0x7f;
 }
 
-/// Calls `write(piece, well_formed)` for each character, and for each byte that doesn't belong to a character.
+/// Calls `write(piece, is_well_formed)` for each character, and for each byte that isn't part of a character.
 template <class Write> void for_each_character(std::string_view text, Write write) {
     while (!text.empty()) {
         const auto length = utf8_length(text);
@@ -53,7 +53,7 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 } // namespace detail
 
-/// Text for a terminal or a message. Control characters and malformed UTF-8 become `\\xNN`; the text is cut to about
+/// Text for a terminal or a message. Control characters and malformed UTF-8 become `\\xNN`. The text is cut to about
 /// `limit` bytes.
 inline std::string printable(std::string_view text, std::size_t limit = 120) {
     std::string result;
@@ -111,7 +111,7 @@ inline std::string xml_escaped(std::string_view text) {
     return result;
 }
 
-/// The shortest text that reads back as the same double.
+/// The shortest text that is read as the same double.
 inline std::string exact_number(double value) {
     std::array<char, 400> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};

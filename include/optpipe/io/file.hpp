@@ -11,7 +11,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The file at the end of a chain of symbolic links; it need not exist.
+/// The file at the end of a chain of symbolic links. The file need not exist.
 [[nodiscard]] std::string follow_links(std::string path);
 [[nodiscard]] std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes);
 
@@ -21,13 +21,13 @@ namespace detail {
 /// than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
-/// Writes the whole content or nothing: into a new file in the same directory, which is flushed and renamed. On failure
-/// an existing file stays as it was, no new file is left, and `file_error` is thrown. Temporary files of killed
-/// processes in the directory are removed. Devices and pipes are written directly. An existing file keeps its
-/// permissions; symbolic links are followed.
+/// Writes the whole content or nothing. The content is written to a new file in the same directory, which is flushed
+/// and renamed. On failure, an existing file stays as it was, no new file is left, and `file_error` is thrown.
+/// Temporary files of killed processes in the directory are removed. Devices and pipes are written directly. An
+/// existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw. A full disk can't be known before writing. Leaves no file
+/// Throws the `file_error` that `write_file` would throw. A full disk can't be detected without writing. Leaves no file
 /// behind, and changes nothing, except that temporary files of killed processes are removed. Pipes and devices are not
 /// opened.
 void probe_file(const std::string& path);
@@ -89,7 +89,7 @@ inline void write_in_place(const std::string& path, const std::string& target, s
     if (!file || !write_all(file.get(), content) || !close_checked(file)) file_failure("write", path, errno);
 }
 
-/// The destination of a written file, with links followed.
+/// The destination of a written file, after following links.
 struct destination {
     std::string target;
     /// Whether the destination is a device, a pipe or an open file.
@@ -111,7 +111,7 @@ inline destination destination_of(const std::string& path) {
     return to;
 }
 
-/// The new file, opened, that will be renamed to the destination.
+/// The new, open file that will be renamed to the destination.
 inline temporary_file replacement_of(const std::string& path, const destination& to) {
     if (to.mode && !may_write(to.target.c_str())) file_failure("write", path, errno);
     const auto parent = std::filesystem::path{to.target}.parent_path();

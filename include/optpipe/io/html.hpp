@@ -11,35 +11,35 @@
 
 namespace optpipe {
 
-/// The state of a search at a time.
+/// The state of a search at one time.
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
-    /// Empty before the first schedule.
+    /// The objective of the best schedule; empty before the first schedule.
     std::optional<duration> objective{};
     duration bound{};
 };
 
-/// A schedule to compare with, and its name on the page, such as "best published".
+/// A schedule for comparison, and its name on the page, such as "best published".
 struct compared_schedule {
     std::string title;
     schedule_report report;
 };
 
 struct html_options {
-    /// The name of the schedule itself on the page, if there is another one to compare with.
+    /// The name of the schedule itself on the page, if there is another schedule for comparison.
     std::string title = "plan";
     std::optional<compared_schedule> beside{};
-    /// The progress of the search by time, and its duration in seconds.
+    /// The progress of the search over time, and the duration of the search in seconds.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
-    /// Whether to show the idle time of each rank by cause (`idle_times`), for which the schedule must be valid.
+    /// Whether to show the idle time of each rank by cause (`idle_times`), the schedule must be valid for this.
     bool shows_idle = false;
 };
 
 /// A page that shows a schedule in any browser. The page has a timeline to zoom and pan, with memory under each rank,
 /// tooltips, and the path of a microbatch through the ranks. It also has idle time by cause, the progress of the
-/// search, and the storage options in use. The page is one file, which loads nothing.
+/// search, and the storage options in use. The page is one file that loads no other files.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -99,7 +99,7 @@ public:
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // A name with "</script>" would otherwise end the element that holds the data.
+        // Without this replacement, a name with "</script>" would end the element that holds the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;
@@ -153,7 +153,8 @@ private:
     static std::string causes() {
         return list_of(all_idle_causes, [](idle_cause cause) { return json_quoted(name_of(cause)); });
     }
-    /// For each rank: how long it computes, and how long it is idle for each cause. Empty if idle times aren't shown.
+    /// For each rank, the time that it computes, and the time that it is idle for each cause. Empty if idle times
+    /// aren't shown.
     [[nodiscard]] std::string idle() const {
         if (!options_->shows_idle) return "[]";
         const auto sums = sum_by_cause(p_->graph.ranks(), idle_times(*p_, report_->schedule));

@@ -19,7 +19,7 @@ namespace optpipe::detail {
 
 /// Numbers and lists of the page's data.
 struct html_json {
-    /// Precise to a pixel at the strongest zoom, and far shorter than the exact number.
+    /// Number of digits that is precise to a pixel at the strongest zoom. The exact number would be far longer.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }
@@ -32,8 +32,8 @@ struct html_json {
     }
 };
 
-/// The rules as the page needs them: tables of what operations wait for, and of what they do to memory, as JSON.
-/// Microbatches with equal rules share a table.
+/// The rules for the page, as JSON: tables with the inputs of operations and their effects on memory. Microbatches with
+/// equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -46,11 +46,13 @@ public:
         }
     }
 
-    /// For each table and stage: effects on memory, inputs, and what is freed for others.
+    /// For each table and stage, three facts: the effects on memory, the inputs, and the freed memory that other
+    /// operations took.
     [[nodiscard]] std::string tables() const { return list(tables_); }
     /// For each microbatch, the number of its table. If all microbatches are equal, there is one entry.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
-    /// For each microbatch the number of its sequence, and its own number among the slices. Empty without slices.
+    /// For each microbatch, the number of its sequence, and its position among the slices of the sequence. Empty if
+    /// there are no slices.
     [[nodiscard]] std::string slices() const {
         if (!p_->microbatches.has_slices()) return "[]";
         std::vector<std::string> all;
@@ -72,7 +74,7 @@ private:
                                 {"frees", list({frees(f), frees(gradient)})}});
         });
     }
-    /// For each storage option and kind: the memory acquired and released on the device, and on the host.
+    /// For each storage option and kind, the memory acquired and released on the device and on the host.
     [[nodiscard]] std::string effects(stage s, microbatch m) const {
         std::vector<std::string> by_option;
         for (std::size_t o = 0; o < p_->storage_options(s); ++o)
@@ -83,8 +85,8 @@ private:
             }));
         return list(by_option);
     }
-    /// For each operation of another stage or microbatch whose result `op` needs: its stage, its kind (a B may take the
-    /// place of an I), its microbatch minus the microbatch of `op`, and the delay after it.
+    /// The operations of other stages or microbatches whose results `op` needs. For each of them: its stage, its kind
+    /// (a B may take the place of an I), its microbatch minus the microbatch of `op`, and the delay after it.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
@@ -95,8 +97,8 @@ private:
         });
         return list(all);
     }
-    /// The memory that other operations took and `op` frees: for each rank with such memory, the rank and the amount,
-    /// which is free when `op` has ended.
+    /// The memory that other operations took, and that is freed at the end of `op`: for each rank with such memory, the
+    /// rank and the amount.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// Collects violations, at most 1000, as a file that is wrong throughout isn't worth more lines.
+/// Collects at most 1000 violations. A file with more violations isn't worth a longer list.
 class violation_list {
 public:
     void add(std::string place, std::string reason) {
@@ -33,8 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except in objects with an unreadable field, because validation saw the value
-/// that replaced the field.
+/// Adds violations found by validation, except those in objects with an unreadable field. In such objects, validation
+/// saw the value that replaced the field.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {
@@ -136,7 +136,7 @@ public:
         const auto* value = find(name);
         return value ? read_number(*value, place(name), *found_).value_or(fallback) : fallback;
     }
-    /// Empty if the field is missing or null.
+    /// The number in the field; empty if the field is missing or null.
     [[nodiscard]] std::optional<double> number_if_any(const char* name) const {
         const auto* value = find(name);
         return value && !value->is_null() ? read_number(*value, place(name), *found_) : std::nullopt;
@@ -159,7 +159,7 @@ public:
         refuse_type(*found_, place(name), "true or false", *value);
         return fallback;
     }
-    /// Returns the first of the choices if the field is missing.
+    /// The choice in the field; the first choice if the field is missing.
     template <class Choice, std::size_t Count = 2>
     [[nodiscard]] Choice choice(const char* name,
                                 const std::array<std::pair<const char*, Choice>, Count>& choices) const {
@@ -187,8 +187,8 @@ private:
     violation_list* found_;
 };
 
-/// The version of the document's format: `stem` and a number from 1 to `newest`; 0 for another format. A missing format
-/// is reported, but read as the newest.
+/// The version of the document's format, from 1 to `newest`; 0 if the format isn't `stem` with such a number. A missing
+/// format is reported, but read as the newest version.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-// The parts of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
+// The fields of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
-/// The stage that a list or an edge names; empty, with a violation, if there is none.
+/// The stage that a list or an edge names. If there is no such stage, the result is empty, and a violation is added.
 inline std::optional<stage> read_stage_index(const json& value, const std::string& place, std::size_t stages,
                                              violation_list& found) {
     const auto index = read_count(value, place, std::numeric_limits<std::uint32_t>::max(), found);
@@ -118,8 +118,8 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If a pair can't be read, none are kept, because `validate` would report the other pairs at wrong
-/// places in the list.
+/// Reads the pairs. If a pair can't be read, no pairs are kept. Otherwise, `validate` would report the remaining pairs
+/// at wrong places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
@@ -145,7 +145,7 @@ inline void read_overlaps(const fields& top, problem& p, violation_list& found) 
     if (list && all.size() == list->size()) p.overlaps = all;
 }
 
-/// A factor that a microbatch gives: one number for all stages, or one for each.
+/// A factor of a microbatch: one number for all stages, or one for each stage.
 struct read_factor {
     std::vector<double> by_stage{};
     double all = 1.0;
@@ -171,8 +171,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which stands for the factors that a microbatch doesn't give. `scale` is checked here, because
-/// `validate` only sees the factors for which `scale` stands.
+/// The factor `scale`, which replaces all factors that a microbatch doesn't give. `scale` is checked here, because
+/// `validate` only sees the factors that it replaces.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {

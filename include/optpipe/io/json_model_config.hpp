@@ -9,10 +9,11 @@
 
 namespace optpipe {
 
-/// The shape of a decoder according to its `config.json`, and the fields that the reader doesn't know.
+/// The shape of a decoder as described by its `config.json`, and the names of the fields that the reader doesn't know.
 struct model_config {
     decoder model{};
-    /// Names in alphabetical order. Fields that don't change costs (dropout, token numbers, …) aren't listed.
+    /// Names of unknown fields in alphabetical order. Fields that don't change costs (dropout, token numbers, …) aren't
+    /// listed.
     std::vector<std::string> unknown{};
 };
 
@@ -22,7 +23,8 @@ struct model_config {
 /// Sequence length, rates and parallelism aren't in the file, and keep the defaults of `decoder`.
 ///
 /// Throws `input_error` with all fields that are missing, of another type or not understood. Dense layers may come
-/// before routed layers. No other mix of dense and routed layers is understood; nor are experts of unequal widths.
+/// before routed layers. No other mix of dense and routed layers is understood, and all experts must have the same
+/// width.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_model_config`. Throws `file_error` if the file can't be read or is larger than 1 MiB.

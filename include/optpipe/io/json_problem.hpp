@@ -15,9 +15,9 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 } // namespace detail
 
 /// Reads the formats `optpipe.problem/1` to /3. Format /2 lacks graphs, pairs, frozen stages, keys and values, and
-/// microbatches that differ. Format /1 lacks storage options, too. Throws `input_error` with everything that is wrong
-/// with the text: each violation with its field, or with the line and column where the text stops being JSON. A problem
-/// without a name gets the name of its source. Without units, times are in ms and sizes in GB.
+/// microbatches that differ. Format /1 also lacks storage options. Throws `input_error` with all violations, each with
+/// its field. If the text isn't JSON, the only violation has the line and column. A problem without a name gets the
+/// name of its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -52,7 +52,7 @@ namespace detail {
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
-    std::size_t version = 1; // of the format
+    std::size_t version = 1; // version of the format
     std::vector<stage_costs> costs;
     std::vector<storage_list<false>> storage;
     std::vector<std::optional<std::size_t>> rank_of;
@@ -84,7 +84,8 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     return option;
 }
 
-/// The options of a stage or layer with these costs: its list or, without a list, the options that the costs describe.
+/// The options of a stage or layer with these costs: the options in its list. Without a list, these are the options
+/// that the costs describe.
 inline storage_list<false> read_storage(const fields& at, const stage_costs& costs, violation_list& found) {
     const auto* list = at.find("storage") ? at.list("storage") : nullptr;
     if (!list) return described_storage(costs);
@@ -125,7 +126,7 @@ inline stage_costs read_costs(const fields& at, violation_list& found) {
     return c;
 }
 
-/// Refuses the fields of storage options for a stage or layer without a backward.
+/// Refuses fields for storage options in a stage or layer without a backward.
 inline void refuse_storage_without_backward(const fields& at, const char* of, violation_list& found) {
     for (const char* name : {"storage", "offload", "reload"})
         if (const auto* given = at.find(name); given && !given->is_null())
@@ -258,7 +259,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     const fields at{*value, "transfer.", found};
     at.refuse_unknown({"engines", "links", "duplex"});
     if (at.find("engines"))
-        // `validate` refuses numbers except 1 and 2.
+        // `validate` refuses all numbers except 1 and 2.
         rules.engines = static_cast<int>(at.count("engines", std::size_t{1} << 30U).value_or(1));
     rules.duplex = at.choice<duplex_kind>("duplex", {{{"full", duplex_kind::full}, {"half", duplex_kind::half}}});
     if (!at.find("links")) return rules;
@@ -269,7 +270,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     return rules;
 }
 
-/// The graph, if the parts define one that is small enough.
+/// The graph, if the parts define a graph that is small enough.
 inline std::optional<any_graph> read_graph(const fields& top, const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;
@@ -323,7 +324,8 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list that describes the microbatches; null if there is only a number.
+/// The number of microbatches. `listed` is the list that describes the microbatches. It is null if the field is just a
+/// number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);
@@ -332,7 +334,7 @@ inline std::optional<std::size_t> count_microbatches(const fields& top, const js
     return listed->size();
 }
 
-/// Reads the problem. The problem may be used only if no violation was found.
+/// Reads the problem. Use it only if no violation was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};

@@ -16,8 +16,8 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.schedule/1` to /3. Format /2 lacks pairs; format /1 lacks storage options, too. Throws
-/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation: it is
+/// Reads the formats `optpipe.schedule/1` to /3. Format /2 lacks pairs. Format /1 also lacks storage options. Throws
+/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation, but is
 /// listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
@@ -50,7 +50,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 namespace optpipe {
 namespace detail {
 
-/// Reads the operations one by one: a tree of all of them would be many times as large as the file.
+/// Reads the operations one by one, because a tree of all operations would be many times as large as the file.
 class operation_reader {
 public:
     operation_reader(schedule_document& document, violation_list& found) : document_{&document}, found_{&found} {}
@@ -85,7 +85,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Far above the times of any problem; in figures, larger times would have infinite coordinates.
+    /// Limit of times, far above the times of any problem. Figures with larger times would have infinite coordinates.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

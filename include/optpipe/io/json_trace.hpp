@@ -14,9 +14,9 @@ namespace optpipe {
 
 /// Adds the operations in a trace to a profile. The trace has Chrome's trace events, as written by PyTorch's profiler
 /// (Kineto), by `schedule_to_chrome_trace`, or by converters of Nsight Systems. A trace may have only some of the
-/// ranks. All traces of a run have the same steps, numbered from `first_step`. The n-th range of an operation belongs
-/// to the n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only its ranges on the GPU count.
-/// Messages aren't measured.
+/// ranks. All traces of a run have the same steps, and `first_step` is the number of the first step. The n-th range of
+/// an operation belongs to the n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only its ranges
+/// on the GPU count. Messages aren't measured.
 ///
 /// The text is read event by event. Throws `input_error`, with line and column, if the text isn't JSON, if the trace
 /// has no ranges of operations, or if it has operations that the problem lacks.

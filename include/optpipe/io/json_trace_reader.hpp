@@ -24,12 +24,12 @@ struct trace_range {
     named_operation of{};
     double start = 0.0;
     double took = 0.0;
-    /// Whether the times are those of the operation's work on a GPU.
+    /// Whether the times are those of the operation's work on a GPU, not on the host.
     bool is_on_gpu = false;
     std::string process{};
 };
 
-/// Collects the ranges of operations from the events of a trace. Everything else in the text is skipped.
+/// Collects the ranges of operations from the events of a trace. All other parts of the text are skipped.
 class trace_reader final : public nlohmann::json_sax<json> {
 public:
     explicit trace_reader(const std::vector<range_pattern>& patterns) : patterns_{patterns} {}
@@ -91,7 +91,7 @@ public:
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }
     [[nodiscard]] const std::vector<trace_range>& ranges() const { return ranges_; }
-    /// Whether the process shows a plan, in a trace of plan and measurement.
+    /// Whether the process shows a plan. Traces of a plan and its measurement have such processes.
     [[nodiscard]] bool is_plan(const std::string& process) const { return plans_.contains(process); }
     [[nodiscard]] std::size_t events() const { return events_; }
 
@@ -132,7 +132,7 @@ private:
             return refuse("must have numbers ts and dur, with dur not negative");
         return add(*of, event_, *event_.took);
     }
-    /// Ends the innermost range of the thread; its start may be missing.
+    /// Ends the innermost range of the thread. Returns false if the range has no start.
     bool close() {
         auto& open = open_[{event_.process, event_.thread}];
         if (open.empty()) return true;

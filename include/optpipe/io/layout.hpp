@@ -15,22 +15,22 @@ namespace optpipe {
 struct stage_layout {
     /// Number of layers of each stage.
     std::vector<std::size_t> layers{};
-    /// Whether the stages are in loop placement, as Megatron's always are.
+    /// Whether the stages are in loop placement. Stages of Megatron always are.
     bool is_loop = false;
     friend bool operator==(const stage_layout&, const stage_layout&) = default;
 };
 
-/// Reads a layout of `layers` layers: the number of layers of each stage, as "3,8,8,9", or Megatron-Core's
-/// `pipeline_model_parallel_layout`, as "Et*3|(tt|)*29,m|L". In Megatron's text, `t` and `m` (multi-token prediction)
-/// are layers. The embedding E and the output layer L are layers as well if there are two more layers than `t` and `m`;
-/// otherwise E and L belong to the first and the last layer. Throws `input_error`, with the place in the text, if the
-/// text doesn't parse or doesn't fit; a stage must hold at least one layer.
+/// Reads a layout of `layers` layers. The text lists the number of layers of each stage, such as "3,8,8,9", or is
+/// Megatron-Core's `pipeline_model_parallel_layout`, such as "Et*3|(tt|)*29,m|L". In Megatron's text, `t` and `m`
+/// (multi-token prediction) are layers. The embedding E and the output layer L are layers as well if there are two more
+/// layers than `t` and `m`; otherwise, E and L belong to the first and the last layer. A stage must hold at least one
+/// layer. Throws `input_error` with the place in the text if the text doesn't parse or doesn't fit.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
-/// The pipeline for a layout: the first pipeline of `p` with as many stages as the layout, and in loop placement if the
-/// layout is. If `p` has no such pipeline, a new one in loop placement is returned. Throws `input_error` if a layer is
-/// pinned to a stage that the layout doesn't have. If a new pipeline is needed, also throws if the number of stages is
-/// too large, or isn't a multiple of the number of ranks.
+/// The pipeline for a layout. It is the first pipeline of `p` that has as many stages as the layout; if the layout is
+/// in loop placement, the pipeline is, too. If `p` has no such pipeline, a new pipeline in loop placement is returned.
+/// Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a new pipeline is needed, also
+/// throws if the number of stages is too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 
@@ -103,7 +103,7 @@ private:
         constexpr std::string_view letters = "EtmL|";
         std::string found;
         while (at_ < text_.size() && !(is_group && text_[at_] == ')')) {
-            if (skip(',')) continue; // decoration, as in Megatron
+            if (skip(',')) continue; // commas are decoration, as in Megatron
             const char here = text_[at_];
             if (here == '(') {
                 if (is_group) refuse("is a group in a group, which Megatron doesn't read");
@@ -137,7 +137,7 @@ private:
         to += more;
     }
 
-    /// Each layer, and each end of a stage, is a symbol.
+    /// Limit of the number of symbols. Each layer is a symbol, and so is each end of a stage.
     static constexpr std::size_t most_symbols = 2 * most_stages;
     std::string_view text_;
     const std::string& source_;

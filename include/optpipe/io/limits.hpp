@@ -6,7 +6,8 @@
 
 namespace optpipe::detail {
 
-// The most that files and command lines may ask for: generous, but small enough that planning fits into memory.
+// Limits of what files and command lines may ask for. They are generous, but small enough that planning fits into
+// memory.
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;

@@ -45,7 +45,7 @@ inline colour mix(const colour& from, const colour& to, double share) {
     return {};
 }
 
-/// The colour of the stage at `position` among `count` on its rank: from light to dark.
+/// The colour of the stage at `position` among the `count` stages of its rank; colours go from light to dark.
 inline colour shade_of(operation_kind kind, std::size_t position, std::size_t count) {
     const auto base = base_colour(kind);
     if (count < 2 || is_transfer(kind)) return base;
@@ -60,13 +60,13 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
     return background.is_dark() ? "#fff" : "#111";
 }
 
-/// The colours of storage options, distinct also for people who can't tell red from green. A page with more options
-/// than colours draws bars over the colours.
+/// The colours of storage options. People who can't tell red from green can distinguish them. If there are more options
+/// than colours, a page draws bars over the colours.
 inline constexpr std::array option_colours{
     colour{78, 121, 167}, colour{242, 142, 43},  colour{225, 87, 89},  colour{118, 183, 178}, colour{89, 161, 79},
     colour{237, 201, 72}, colour{176, 122, 161}, colour{156, 117, 95}, colour{120, 120, 120}, colour{255, 157, 167}};
 
-/// Variables of a style sheet: the colour of each kind, and of text on it.
+/// Variables of a style sheet: the colour of each kind, and the colour of text on it.
 inline std::string kind_variables(double darkening) {
     std::string css;
     for (const auto kind : all_operation_kinds) {

@@ -22,7 +22,7 @@ enum class pytorch_action_kind : std::uint8_t {
     backward_input,     ///< I
     backward_weight,    ///< W
     backward,           ///< B
-    overlap,            ///< OVERLAP_F_B: the actions in the parentheses
+    overlap,            ///< OVERLAP_F_B: runs the actions in the parentheses
     send_forward,       ///< SEND_F
     receive_forward,    ///< RECV_F
     send_backward,      ///< SEND_B
@@ -61,15 +61,15 @@ inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15
 /// Whether a rank computes: true for computations, false for sends, receives, waits and actions of a whole stage.
 [[nodiscard]] constexpr bool is_compute(pytorch_action_kind kind) { return kind <= pytorch_action_kind::overlap; }
 
-/// Whether the action is of a whole stage, and so needs no microbatch.
+/// Whether the action belongs to a whole stage, and has no microbatch.
 [[nodiscard]] constexpr bool is_of_stage(pytorch_action_kind kind) { return kind >= pytorch_action_kind::unshard; }
 
-/// One cell of a schedule file: `2F0`, `3SEND_F1`, `0REDUCE_GRAD`, `(0F5;3B1)OVERLAP_F_B`.
+/// One cell of a schedule file, such as `2F0`, `3SEND_F1`, `0REDUCE_GRAD` or `(0F5;3B1)OVERLAP_F_B`.
 struct pytorch_action {
     optpipe::stage stage{};
     pytorch_action_kind kind = pytorch_action_kind::forward;
     std::optional<optpipe::microbatch> microbatch{};
-    /// The actions of an overlap, which has neither stage nor microbatch of its own.
+    /// The actions of an overlap. The overlap itself has neither stage nor microbatch.
     std::vector<pytorch_action> overlapped{};
     friend bool operator==(const pytorch_action&, const pytorch_action&) = default;
 };
@@ -99,13 +99,13 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// The action in PyTorch's spelling.
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
-/// The inverse of `to_string`; spaces around the text are allowed. Empty for any other text. PyTorch itself reads
-/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch; both are refused here.
+/// The inverse of `to_string`. Spaces around the text are allowed. Empty for any other text. PyTorch itself reads
+/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch. Both texts are refused here.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
 /// Reads a schedule file of PyTorch, of either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
-/// If every backward B has a W, B means PyTorch's I, as in the papers. Throws `input_error` with the first cell of each
-/// row that isn't an action. Also throws if only some B have a W, or if a B has a W in a file that has I.
+/// If every backward B has a W, each B is read as PyTorch's I, as in the papers. Throws `input_error` with the first
+/// cell of each row that isn't an action. Also throws if only some B have a W, or if a B has a W in a file that has I.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file as PyTorch's `_dump_csv` writes it, including line ends.
@@ -140,7 +140,7 @@ namespace detail {
     return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Removes an index from the start of a text; empty if there is none, or it doesn't fit.
+/// Removes an index from the start of a text. Empty if the text has no index there, or if the index doesn't fit.
 template <class Index> std::optional<Index> take_index(std::string_view& text) {
     std::uint32_t value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -200,7 +200,7 @@ namespace detail {
     return "row " + std::to_string(row) + ", cell " + std::to_string(cell);
 }
 
-/// Reads one line; reports the first of its cells that isn't an action.
+/// Reads one line. Reports the first of its cells that isn't an action.
 [[nodiscard]] inline pytorch_schedule::row parse_row(std::string_view line, std::size_t number,
                                                      std::vector<violation>& found) {
     pytorch_schedule::row row;
@@ -211,7 +211,7 @@ namespace detail {
         if (more) line.remove_prefix(comma + 1);
         row.push_back(parse_pytorch_action(cell));
         if (row.back() || cell.empty()) continue;
-        // The files of zero-bubble spell the full backward BW.
+        // The files of zero-bubble spell a full backward as BW.
         const bool is_whole = cell.find("BW") != std::string_view::npos;
         found.push_back({place_of_cell(number, row.size()),
                          printable(cell) + " is no action of PyTorch's, as 2F0 is" +
@@ -221,8 +221,8 @@ namespace detail {
     return row;
 }
 
-/// The letters of the papers and of zero-bubble's own files: there B is the gradient of the input, while B is the whole
-/// backward in PyTorch. If a stage and microbatch have both B and W, B can only have the papers' meaning.
+/// The letters of the papers and of zero-bubble's own files: in them, B is the gradient of the input. In PyTorch, B is
+/// the whole backward. If a stage and microbatch have both B and W, B can only have the papers' meaning.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {

@@ -13,18 +13,18 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< computations; PyTorch adds messages, with each receive as early as possible
-    compute_comms, ///< all actions, with each receive where the plan has it
+    compute_only,  ///< computations only; PyTorch adds messages, and puts each receive as early as possible
+    compute_comms, ///< all actions; each receive is where the plan has it
 };
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
-    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. If false, a schedule
-    /// with offloads, reloads or recomputation is refused.
+    /// Whether to leave out offloads, reloads and recomputation, because PyTorch's schedules can't express them. If
+    /// false, a schedule with offloads, reloads or recomputation is refused.
     bool without_storage = false;
-    /// For stages under FSDP, in `compute_comms`: the number of a rank's stages whose parameters are gathered at once,
-    /// at least 1 (PyTorch itself uses 3). Each further stage costs the memory of a stage's parameters, and gives the
-    /// gathering more time. 0: no UNSHARD and RESHARD.
+    /// Number of a rank's stages whose parameters are gathered at once, for stages under FSDP in `compute_comms`. At
+    /// least 1 (PyTorch itself uses 3); 0 leaves out UNSHARD and RESHARD. Each additional stage takes the memory of its
+    /// parameters, and leaves more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 
@@ -32,23 +32,23 @@ struct pytorch_options {
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank has
-/// no stage, stashes are offloaded or recomputed (unless `without_storage` leaves that out), or the order isn't
-/// executable. Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with
-/// a full backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ,
-/// and be slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the
-/// next.
+/// no stage, stashes are offloaded or recomputed (unless `without_storage` is set), or the order isn't executable. Also
+/// refuses problems with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch's runtime only
+/// runs pairs with a full backward. Other pairs are written in `compute_only`, and refused in `compute_comms`.
+/// Microbatches may differ, and may be slices of sequences. A row runs them in their order, and the user's stage keeps
+/// the data that a slice leaves for the next slice.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`; `to_pytorch` adds
+/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`. `to_pytorch` adds
 /// them to `compute_comms` if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap are a pair
-/// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
-/// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), if a stage
-/// has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
-/// (`message_violations`). Refused for edges, groups and frozen stages. Also refused if the file's rows wait for each
-/// other even when no send waits for its receive.
+/// The order of a schedule file's computations on a problem, for `simulate`. The two actions of an overlap become a
+/// pair if the problem has this pair. Otherwise, they run one after the other. All activations are kept on the device.
+/// Throws `input_error` if the file doesn't fit the problem (its ranks, the places of its stages or its microbatches
+/// differ), if a stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
+/// (`message_violations`). Refused for problems with edges, groups or frozen stages. Also refused if the file's rows
+/// wait for each other in a cycle even if no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -152,9 +152,9 @@ namespace detail {
 
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
-/// PyTorch issues a row's actions one after the other; a computation waits for the message that it receives. All
-/// messages of a rank are on one lane of its program, and the programs of all ranks were issued in one common order. So
-/// the rows can be run in the common order of the programs even if every send waits for its receive.
+/// PyTorch issues a row's actions one after the other. A computation waits for the message that it receives. All
+/// messages of a rank are on one lane of its program, and the programs of all ranks were issued in one common order.
+/// Thus the rows can be run in this common order even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -173,7 +173,7 @@ public:
 private:
     using position_map = std::map<std::string, std::size_t>;
 
-    /// One end of a message in PyTorch's naming: by the stage at this end.
+    /// One end of a message in PyTorch's spelling, which has the stage at this end.
     [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
         const bool sends = part.side == exchange_part::side_kind::send;
         const auto& op = part.message;
@@ -188,8 +188,8 @@ private:
                 {}};
     }
 
-    /// The actions of a program. Messages that progress together in the program become cells of their own, in an order
-    /// that both ranks know.
+    /// The actions of a program. Messages that progress together in the program become separate cells, in an order that
+    /// both ranks know.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {
@@ -222,8 +222,8 @@ private:
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
     /// After the receiver of a send has posted its receive, the receiver may send a message back. The wait for the send
-    /// follows the computation that uses this message. So the waits for sends are short, and the sent data isn't held
-    /// longer than necessary. Other sends are waited for at the end.
+    /// follows the computation that uses this message. Thus the waits for sends are short, and the sent data isn't held
+    /// longer than necessary. The waits for all other sends are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -245,8 +245,8 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that have ended before `computed` runs: the sender of its input had posted the receives
-    /// of these sends before it sent the input.
+    /// Adds the waits for sends that have ended before `computed` runs. These sends have ended because the rank that
+    /// sent the input of `computed` had posted their receives before.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);
@@ -266,8 +266,7 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
-/// Makes pairs of the overlaps in a file that are pairs of the problem. Contract: `lanes` has the computations of
-/// `file`.
+/// Marks an overlap of a file as a pair if the problem has this pair. Contract: `lanes` has the computations of `file`.
 inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
     for (const rank r : lanes.indices()) {
         std::size_t at = 0;

@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// Whether a file is of the format `compute_comms`: it has other actions than computations.
+/// Whether a file has the format `compute_comms`, because it has actions that aren't computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
 /// All violations by the messages of a `compute_comms` file, each with its place. Examples: a computation lacks its
@@ -19,12 +19,12 @@ namespace optpipe {
 /// the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// When sends end. Buffered sends end at once, as small sends may. Rendezvous sends end when their receive has been
-/// posted, in the order of issue on each rank, as large sends do with NCCL.
+/// When sends end. Buffered sends end at once, like some small sends. Rendezvous sends end when their receive has been
+/// posted, in the order of issue on each rank, like large sends with NCCL.
 enum class pytorch_sends { buffered, rendezvous };
 
-/// The first action of each rank that never runs, such as "row 2 stops at 1F0"; empty if all run. Contract: no
-/// `message_violations`.
+/// For each rank that stops, the first action that never runs, such as "row 2 stops at 1F0". Empty if all actions run.
+/// Contract: there are no `message_violations`.
 [[nodiscard]] std::vector<std::string> stuck_actions(const any_graph& g, const pytorch_schedule& file,
                                                      pytorch_sends sends);
 
@@ -40,7 +40,7 @@ namespace detail {
     return kind == pytorch_action_kind::wait_send_forward || kind == pytorch_action_kind::wait_send_backward;
 }
 
-/// The other end of a message, which must exist.
+/// The other end of a message. Contract: the action is a send or a receive.
 [[nodiscard]] pytorch_action message_partner(const pytorch_action& action);
 
 /// The wait for a send.
@@ -108,7 +108,7 @@ OPTPIPE_INLINE pytorch_action received_by(const pytorch_action& computed) {
             {}};
 }
 
-/// The actions of each rank, with overlaps divided into their parts, and the position of each action.
+/// The actions of each rank and the position of each action. Overlaps are divided into their parts.
 class pytorch_rows {
 public:
     pytorch_rows(const any_graph& g, const pytorch_schedule& file) : g_{&g} {
@@ -123,7 +123,7 @@ public:
 
     [[nodiscard]] const any_graph& graph() const { return *g_; }
 
-    /// The row of an action and its position there.
+    /// The row of an action, and the position of the action in the row.
     [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> find(const pytorch_action& action) const {
         const auto found = at_.find(key_of(action));
         return found == at_.end() ? std::nullopt : std::optional{found->second};
@@ -133,7 +133,7 @@ public:
         return found && found->first == r && found->second < i;
     }
 
-    /// The stage whose output or gradient a computation needs; none for forwards of the first stage, gradients of the
+    /// The stage whose output or gradient a computation needs; empty for forwards of the first stage, gradients of the
     /// last stage, and weight gradients.
     [[nodiscard]] std::optional<stage> source_of(const pytorch_action& computed) const {
         if (computed.kind == pytorch_action_kind::backward_weight) return std::nullopt;
@@ -274,7 +274,7 @@ private:
         return moved;
     }
 
-    /// Ends the first pending message of a rank, if the message's other end is the first pending one on its rank.
+    /// Ends the first pending message of a rank if the other end is also the first pending message of its rank.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();

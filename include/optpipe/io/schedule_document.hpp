@@ -16,17 +16,17 @@
 
 namespace optpipe {
 
-/// A schedule as read from a file (io/README.md), before it is checked against a problem: its operations needn't be
-/// possible, and its claims needn't be true.
+/// A schedule as read from a file (io/README.md), before it is checked against a problem. Its operations may be
+/// impossible, and its claims may be false.
 struct schedule_document {
     std::string problem_name;
     std::string method;
     /// Whether the file declares a schedule of forwards alone.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards with a named storage option, and its name.
+    /// Forwards with a named storage option, each with the name of the option.
     std::vector<std::pair<operation, std::string>> storage;
-    /// Entries of `operations` with an unreadable spelling; they are not among the operations.
+    /// Entries of `operations` with an unreadable spelling. The list of operations doesn't have them.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
     std::optional<duration> bound;
@@ -39,7 +39,7 @@ struct schedule_document {
 /// have.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
-/// Storage options that the document names and the problem doesn't have.
+/// Storage options that the document names, but the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
 /// The largest accepted differences between the claims of a file and the measures of its operations.
@@ -56,7 +56,7 @@ struct claim_slacks {
 /// document can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// Derived fields of a document that disagree with the measures of its operations.
+/// Derived fields of a document that differ from the measures of its operations.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 
@@ -86,8 +86,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of each cell's storage option. If no option is named, the cell has `offload` if there is an OFFLOAD, else
-/// `keep`.
+/// The name of each cell's storage option. If no option is named, the option is `offload` if the cell has an OFFLOAD,
+/// and `keep` otherwise.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");
@@ -144,7 +144,7 @@ OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s,
 }
 namespace detail {
 
-/// A claim that is NaN differs from everything.
+/// A claim that is NaN differs from every value.
 inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
 
 inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,
@@ -200,7 +200,7 @@ OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, cons
     auto found = document.unreadable;
     for (auto& v : storage_violations(taken, document))
         found.push_back(std::move(v));
-    if (found.size() > document.unreadable.size()) return found; // everything else depends on them
+    if (found.size() > document.unreadable.size()) return found; // all further checks depend on these results
     const auto timed = to_schedule(taken, document);
     for (auto& v : document.forward_only ? validate_forward_only(taken, timed) : validate(taken, timed))
         found.push_back(std::move(v));

@@ -16,8 +16,8 @@ namespace detail {
 
 inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// The number of letters that must be changed, added, left out, or exchanged with their neighbour to turn `a` into `b`.
-/// Case is ignored.
+/// The number of single-letter changes that turn `a` into `b`. A change replaces, adds or removes a letter, or swaps
+/// two neighbours. Case is ignored.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> before;
     std::vector<std::size_t> last(b.size() + 1);
@@ -43,8 +43,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 /// The name that `word` most likely misspells; empty if no name is near. Ties go to the first name.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
-    // One letter in three may be wrong. If fewer were allowed, some slips would go unnoticed; if more were allowed, any
-    // short word would be like any other.
+    // One letter in three may be wrong. If fewer were allowed, some slips would go unnoticed. If more were allowed,
+    // every short word would be similar to any other word.
     constexpr std::size_t letters_per_slip = 3;
     std::optional<std::string> nearest;
     std::size_t least = 0;

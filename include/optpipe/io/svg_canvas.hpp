@@ -13,7 +13,7 @@
 
 namespace optpipe::detail {
 
-/// A class of the style sheet, as letter and number: `F0` is for forwards of the first stage of a rank.
+/// A class of the style sheet, as a letter and a number. For example, `F0` is for forwards of a rank's first stage.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -92,7 +92,7 @@ inline std::vector<std::string> words_of(std::string_view text) {
     return words;
 }
 
-/// An upper estimate of the width of a line of text, for any sans-serif font of a viewer.
+/// An upper estimate of the width of a line of text, valid for all sans-serif fonts.
 inline double text_width(std::string_view text, double size) {
     constexpr double narrow = 0.36;
     constexpr double usual = 0.64;
@@ -108,7 +108,7 @@ inline double text_width(std::string_view text, double size) {
     return width * size;
 }
 
-/// The part of a text that fits, with an ellipsis for the rest.
+/// The part of a text that fits, with an ellipsis in place of the rest.
 inline std::string cut_to_width(std::string_view text, double width, double size) {
     constexpr std::string_view ellipsis = "…";
     if (text_width(text, size) <= width) return std::string{text};
@@ -120,7 +120,7 @@ inline std::string cut_to_width(std::string_view text, double width, double size
     return result.append(ellipsis);
 }
 
-/// Puts the pieces into lines; each line takes all pieces that fit. A piece that is too long for a line is broken at
+/// Puts the pieces into lines. Each line takes as many pieces as fit. A piece that is too long for a line is broken at
 /// its spaces.
 inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
                                          double size) {

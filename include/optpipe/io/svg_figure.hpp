@@ -27,9 +27,9 @@ namespace optpipe::detail {
 /// One figure of a schedule, or of a measurement with its plan in a row above each lane.
 class svg_figure {
 public:
-    svg_figure(const svg_figure&) = delete; // its memory points to its timelines
+    svg_figure(const svg_figure&) = delete; // not copyable, because `memory` points to the timelines of this object
     svg_figure& operator=(const svg_figure&) = delete;
-    /// `plan` is null if there is none.
+    /// `plan` is null if there is no plan.
     svg_figure(const problem& p, const schedule_report& report, const schedule_report* plan, const svg_options& options)
         : p_{&p}, report_{&report}, plan_report_{plan}, timeline_{timeline_of(p, report.schedule, options.window)},
           plan_{plan ? timeline_of(p, plan->schedule, options.window)
@@ -82,7 +82,7 @@ private:
         canvas_.rectangle("page", 0, 0, layout_.page_width(), layout_.page_height());
     }
 
-    /// Makes room for the texts at both sides of the lanes, and for the header above them.
+    /// Makes room for the texts on both sides of the lanes, and for the header above the lanes.
     void make_room(const svg_options& options) {
         constexpr double space = 16.0;
         double left = layout_.left;
@@ -101,7 +101,7 @@ private:
 
     /// Draws title, measures and legend. Returns the last base line.
     double header(svg_canvas& canvas) const {
-        constexpr double title_size = 17.5; // 16 in bold
+        constexpr double title_size = 17.5; // size 16 in bold
         constexpr double facts_size = 12.0;
         const double right = layout_.page_width() - 8.0;
         const double width = right - layout_.left;
@@ -225,8 +225,8 @@ private:
         for (const auto& b : boxes_of(backwards, layout_))
             box(b, y + height / 2, height / 2, whose);
     }
-    /// The part of a lane that an operation takes: the upper half for the forward of a pair, the lower half for its
-    /// backward.
+    /// The part of a lane that an operation takes. In a pair, the forward takes the upper half, and the backward takes
+    /// the lower half.
     static std::pair<double, double> place_of(const operation& op, double y, double height) {
         if (!op.is_paired) return {y, height};
         return {is_second_part(op) ? y + height / 2 : y, height / 2};
@@ -239,7 +239,8 @@ private:
         for (const auto& b : boxes_of(lists.reloads, layout_))
             box(b, y + height - each, each, whose);
     }
-    /// With two engines, both may work at once: offloads are drawn above, reloads below.
+    /// Height of the box of a transfer. With two engines, both may work at once, so offloads are drawn above and
+    /// reloads below.
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
@@ -303,7 +304,7 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Draws a line at the time `at` if the objective is the makespan; the value of a span isn't a time of the step.
+    /// Draws a line at the time `at` if the objective is the makespan. The value of `span` isn't a time of the step.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;

@@ -21,7 +21,7 @@ inline std::string label_of(const operation& op, label_manner manner) {
     switch (manner) {
     case label_manner::none: return "";
     case label_manner::microbatch: return std::to_string(op.microbatch.value());
-    case label_manner::spelled: return short_spelling(op); // for computations the full spelling, except for RECOMPUTE
+    case label_manner::spelled: return short_spelling(op); // the full spelling of computations, except RECOMPUTE
     }
     return "";
 }

@@ -18,7 +18,7 @@ namespace optpipe::detail {
 /// The curves of device memory under their limits. All ranks have the same scale, so that they can be compared.
 class svg_memory {
 public:
-    /// `plan` is null if there is none. Both timelines must outlive this object.
+    /// `plan` is null if there is no plan. Both timelines must outlive this object.
     svg_memory(const problem& p, const timeline& t, const timeline* plan) : p_{&p}, timeline_{&t}, plan_{plan} {
         memory_size peak{};
         memory_size limit{};

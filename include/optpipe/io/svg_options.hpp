@@ -5,7 +5,7 @@
 namespace optpipe {
 
 struct svg_options {
-    /// Width of the whole figure in pixels; 0: chosen by the number of operations.
+    /// Width of the whole figure in pixels. If 0, the width follows from the number of operations.
     double width = 0.0;
     bool labels = true;
     bool transfers = true;

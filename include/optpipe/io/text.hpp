@@ -30,8 +30,8 @@ struct comparison_row {
 [[nodiscard]] comparison_row make_comparison_row(const schedule_report& report,
                                                  std::optional<double> planning_seconds = {});
 
-/// The reason why there is no schedule, with the units of the problem: "rank 0 needs 6 GB of memory, its limit is 5
-/// GB".
+/// The reason why there is no schedule, with the units of the problem, such as "rank 0 needs 6 GB of memory, its limit
+/// is 5 GB".
 [[nodiscard]] std::string reason_text(const problem& p, const refusal& why);
 
 [[nodiscard]] comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
@@ -40,18 +40,19 @@ struct comparison_row {
 /// The result of another method, for the verdict.
 struct baseline {
     std::string method;
-    /// Excess of the method's objective over the plan's, such as "+11.0 %"; empty if the method has no schedule.
+    /// Excess of the method's objective over the plan's objective, such as "+11.0 %"; empty if the method has no
+    /// schedule.
     std::string excess{};
     /// The reason why the method has no schedule.
     std::string reason{};
 };
 
-/// The entry of a method in the verdict on a plan with this objective.
+/// The entry of a method in the verdict on a plan. `objective` is the plan's objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line has their excess over this objective, and there is one line for each reason
-/// why some methods have no schedule.
+/// there are other methods, a second line lists their excess over this objective. There is one more line for each
+/// reason why some methods have no schedule.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Writes a table of the durations of each kind of operation: the mean as planned and as measured, the mean and the
-/// largest excess over the plan, and the longest delay of a start. Messages come last, if there were any.
+/// Writes a table of the durations of each kind of operation: the mean as planned, the mean as measured, the mean
+/// excess over the plan, the largest excess, and the longest delay of a start. If there are messages, they come last.
 void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
                        const time_difference& messages = {});
 

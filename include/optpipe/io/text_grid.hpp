@@ -11,27 +11,27 @@
 namespace optpipe {
 
 struct grid_options {
-    /// Columns per line.
+    /// Number of columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, and the
-    /// time between them is on one line.
+    /// A schedule that needs more lines per rank than this is folded. Its start and its end are shown in full, and the
+    /// time between them takes one line.
     std::size_t most_bands = 8;
-    /// Lines per rank for the start, and for the end, of a folded schedule.
+    /// Number of lines per rank for the start, and for the end, of a folded schedule.
     std::size_t end_bands = 2;
     bool transfers = true;
     view_window window{};
 };
 
 /// Writes the schedule over time. Each rank has a line for its computations. If the schedule has transfers to the host
-/// and back, a line for each copy engine of the rank is below. The width of a cell shows the length of its operation.
-/// Labels are `2F0`, or in narrow cells `F0` or `F`; dots are bubbles. A schedule that is longer than a line continues
-/// below. If a schedule would take too many lines, only its start and its end are shown with labels, and the time
-/// between them is on one line. If no label fits, the whole schedule is on one line. On a line without labels, a letter
-/// stands for the kind of the running operation, and a sign for several kinds in one column. A pair is one operation:
-/// `2F5;3B1`, or `F5;B1`, or the letter P.
+/// and back, there is also a line for each copy engine of the rank. The width of a cell shows the length of its
+/// operation. Labels are `2F0`, or `F0` or `F` in narrow cells. Dots are bubbles. A schedule that is longer than a line
+/// continues below. If a schedule would take too many lines, only its start and its end are shown with labels, and the
+/// time between them takes one line. If no label fits, the whole schedule is on one line. On a line without labels, a
+/// letter represents the kind of the running operation, and `+` represents several kinds in one column. The label of a
+/// pair is `2F5;3B1`, `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
-/// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.
+/// Writes the grid of a measurement and its plan. Each line appears twice: as planned, and as measured.
 void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
                         const schedule_report& measured, const grid_options& options = {});
 
@@ -60,7 +60,7 @@ struct grid_scale {
     duration begin{};
     double columns_per_time = 1.0;
 
-    /// Up to this number, doubles represent every column exactly.
+    /// For up to this number of columns, doubles represent every column exactly.
     static constexpr double most_columns = 1e15;
 
     [[nodiscard]] std::size_t column(duration t) const {
@@ -72,12 +72,12 @@ struct grid_scale {
     }
 };
 
-/// A section of time as it is shown: with labels, or with a letter of the kind in each column.
+/// A section of time as it is shown: either with labels, or with the letter of a kind in each column.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
     view_window window{};
-    /// Columns of the scale: the first shown column, the column after the last shown one, and the end of the scale.
+    /// Columns of the scale: the first shown column, the column after the last shown column, and the end of the scale.
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t end = 0;
@@ -90,7 +90,7 @@ struct grid_lane {
     char idle = ' ';
 };
 
-/// One of the schedules that a grid shows below each other, and the suffix to the names of its lanes.
+/// One of several schedules that a grid shows, and the suffix of the names of its lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
@@ -99,7 +99,7 @@ struct grid_subject {
 /// The sign of a column with operations of several kinds.
 inline constexpr char mixed_kinds = '+';
 
-/// The letter of a pair where its parts don't fit.
+/// The letter of a pair if the spelling of its parts doesn't fit.
 inline constexpr char pair_letter = 'P';
 
 /// The columns of one lane in one band.
@@ -120,7 +120,7 @@ public:
     [[nodiscard]] bool has_mixed() const { return text_.find(mixed_kinds) != std::string::npos; }
 
 private:
-    /// The columns of an operation in this band; at least one if the operation begins in it.
+    /// The columns of an operation in this band. There is at least one column if the operation begins in the band.
     [[nodiscard]] std::pair<std::size_t, std::size_t> columns_of(const timed_operation& timed) const {
         const auto first = std::min(section_->scale.column(timed.start), section_->end - 1);
         const auto last = std::min(std::max(section_->scale.column(timed.end), first + 1), section_->end);
@@ -136,7 +136,8 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation, with the other part of its pair, in the columns that no other operation shares.
+    /// Labels an operation in the columns that it shares with no other operation. For a pair, the label names both
+    /// parts.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;
@@ -151,7 +152,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest spelling that leaves one column free; the letter alone if none does.
+    /// The longest spelling that leaves one column free. If no spelling does, the letter alone.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -175,7 +176,7 @@ private:
 
 class grid {
 public:
-    grid(const grid&) = delete; // its lanes point into its timelines
+    grid(const grid&) = delete; // not copyable, because the lanes point to the timelines of this object
     grid& operator=(const grid&) = delete;
     grid(const problem& p, const std::vector<grid_subject>& subjects, const grid_options& options) : options_{options} {
         timelines_.reserve(subjects.size());
@@ -233,15 +234,15 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// Columns per unit of time such that three quarters of the labels fit with a column to spare; 0 if there is no
-    /// such number.
+    /// The number of columns per unit of time with which three quarters of the labels fit and leave a column free; 0 if
+    /// there is no such number.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;
         for (const auto& each : timelines_)
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
-                    if (timed.op.is_paired) continue; // about twice as long, and so is the label
+                    if (timed.op.is_paired) continue; // a pair and its label are both about twice as long
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, short_spelling(timed.op).size() + 1);
                 }

@@ -10,7 +10,7 @@
 namespace optpipe {
 
 /// Writes a table with a line for each rank: the time that it computes, and the time that it is idle by cause
-/// (`sum_by_cause`). Causes that no rank has get no column.
+/// (`sum_by_cause`). Causes that no rank has aren't listed.
 void write_idle(std::ostream& out, const problem& p, const measures& m, const per_rank<idle_sums>& sums);
 
 } // namespace optpipe

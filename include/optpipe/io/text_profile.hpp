@@ -11,8 +11,8 @@
 namespace optpipe {
 
 /// Writes the number of measured steps, and a table with a row for each operation and message: its planned and its
-/// median duration, the confidence interval of the median, and the change from the plan. Contract: the profile is of
-/// this problem (`profile_violations`).
+/// median duration, the confidence interval of the median, and the difference from the plan. Contract: the profile is
+/// of this problem (`profile_violations`).
 void write_profile(std::ostream& out, const problem& p, const cost_profile& profile);
 
 /// Writes one line for each cost that has drifted from the plan.

@@ -19,11 +19,11 @@ struct storage_use {
 };
 
 /// The use of all storage options, in the order in which the stages list them. Unused options are left out. Empty if
-/// stashes can only be kept, or offloaded as a whole.
+/// stashes can only be kept or offloaded as a whole.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
 /// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if stashes
-/// can only be kept, or offloaded as a whole.
+/// can only be kept or offloaded as a whole.
 void write_storage_uses(std::ostream& out, const problem& p, const schedule& s);
 
 } // namespace optpipe

@@ -12,15 +12,15 @@ namespace optpipe {
 
 using table_row = std::vector<std::string>;
 
-/// Writes rows of cells in columns: the first column is aligned left, the others right. The first row is the heading. A
-/// shorter row has a name and a sentence of any length.
+/// Writes rows of cells in columns. The first column is aligned left, and all others are aligned right. The first row
+/// is the heading. A shorter row has a name and a sentence of any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
 /// The text with a backslash before each character that Markdown interprets.
 [[nodiscard]] std::string markdown_escaped(std::string_view text);
 
-/// Writes the same rows as a table of Markdown, as GitHub shows it, and the shorter rows as a list below it. The cells
-/// are escaped.
+/// Writes the same rows as a Markdown table for GitHub. Shorter rows become a list below the table. The cells are
+/// escaped.
 void write_markdown_table(std::ostream& out, const std::vector<table_row>& lines);
 
 } // namespace optpipe

@@ -19,7 +19,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The operations and memory of one rank; each list is ordered by start.
+/// The operations and memory of one rank. Each list is sorted by start.
 struct rank_timeline {
     std::vector<timed_operation> compute;
     std::vector<timed_operation> offloads;
@@ -30,7 +30,7 @@ struct rank_timeline {
     [[nodiscard]] bool has_transfers() const { return !offloads.empty() || !reloads.empty(); }
 };
 
-/// A schedule as figures show it. Operations that the problem doesn't have are left out.
+/// A schedule as figures show it, without operations that the problem doesn't have.
 struct timeline {
     per_rank<rank_timeline> ranks;
     duration begin{};

@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// The operation that a range of a trace shows, as far as its name tells.
+/// The operation that a range of a trace shows, as far as its name reveals it.
 struct named_operation {
     operation_kind kind = operation_kind::forward;
     std::optional<std::uint32_t> stage{};
@@ -22,8 +22,8 @@ struct named_operation {
     friend bool operator==(const named_operation&, const named_operation&) = default;
 };
 
-/// How the ranges of one kind of operation are named: a text with `{stage}` and `{microbatch}`, which stand for
-/// numbers, and `*`, which stands for any text.
+/// A pattern for the names of one kind of operation's ranges. In the pattern, `{stage}` and `{microbatch}` stand for
+/// numbers, and `*` stands for any text.
 class range_pattern {
 public:
     /// Reads a text such as "F=forward s{stage} m{microbatch}": the spelling of a kind of operation, and its name in
@@ -41,7 +41,8 @@ private:
     };
 
     [[nodiscard]] bool has(piece_kind kind) const;
-    /// Whether the pieces from `at` on match the rest of a name; `failed` has the pieces and rests that don't.
+    /// Whether the pieces from `at` on match the rest of a name. `failed` records the combinations of piece and rest
+    /// that don't match.
     [[nodiscard]] bool match_from(std::size_t at, std::string_view rest, std::vector<bool>& failed,
                                   named_operation& found) const;
     [[nodiscard]] bool match_piece(std::size_t at, std::string_view rest, std::vector<bool>& failed,
@@ -56,12 +57,13 @@ private:
 [[nodiscard]] std::optional<named_operation> operation_in_label(std::string_view name);
 
 struct trace_options {
-    /// How operations are named; if empty, by labels such as "PP:2F5".
+    /// Patterns for the names of operations. If empty, names are labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank of the trace, for patterns without `{stage}`: all operations belong to the rank's only stage.
+    /// The rank of the trace. It is needed if patterns have no `{stage}`: all operations then belong to the rank's only
+    /// stage.
     std::optional<optpipe::rank> rank{};
-    /// The plan that ran, which tells the storage options. Without a plan, storage options follow from the operations
-    /// in the trace, where these are enough.
+    /// The plan that was run. It determines the storage options. Without a plan, storage options follow from the
+    /// operations in the trace, as far as possible.
     const schedule* plan = nullptr;
 };
 
@@ -129,7 +131,7 @@ OPTPIPE_INLINE std::vector<range_pattern::piece> range_pattern::pieces_of(std::s
 }
 
 OPTPIPE_INLINE std::optional<named_operation> range_pattern::match(std::string_view name) const {
-    constexpr std::size_t most = 1000; // a longer name is no label
+    constexpr std::size_t most = 1000; // longer names aren't labels
     named_operation found;
     found.kind = kind_;
     if (name.size() > most) return std::nullopt;

@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    /// A stage and a kind of operation. The ranges of each such class are counted on their own.
+    /// A stage and a kind of operation. The ranges of each such class are counted separately.
     using class_key = std::pair<stage, operation_kind>;
     using ranges_of_class = std::map<class_key, std::vector<trace_range>>;
 
@@ -80,7 +80,7 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind; each list is ordered by microbatch, then by start. If an operation has ranges on a
+    /// The ranges by stage and kind; each list is sorted by microbatch, then by start. If an operation has ranges on a
     /// GPU, its other ranges are left out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
@@ -99,10 +99,10 @@ private:
     }
     /// Whether two ranges overlap by more than rounding errors. Contract: `a` starts no later than `b`.
     static bool overlap(const trace_range& a, const trace_range& b) {
-        constexpr double rounding = 1e-3; // relative to the shorter range
+        constexpr double rounding = 1e-3; // a share of the shorter range
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
     }
-    /// One operation may have several ranges at once: on several streams or threads, or one inside another.
+    /// Merges ranges of one operation that overlap. They may be on several streams or threads, or nested.
     static void merge_overlapping(std::vector<trace_range>& ranges) {
         std::vector<trace_range> merged;
         for (auto& each : ranges) {
@@ -144,7 +144,8 @@ private:
         return first;
     }
 
-    /// Sets the storage options of a step's operations: as planned, or as far as the kinds of operations tell.
+    /// Sets the storage options of a step's operations: as planned, or as far as the kinds of operations determine
+    /// them.
     void set_storage(schedule& step) const {
         std::map<std::pair<stage, microbatch>, std::vector<operation*>> cells;
         for (auto& timed : step.operations) {

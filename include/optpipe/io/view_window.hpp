@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// The ranks and times that a figure shows; all by default.
+/// The ranks and times that a figure shows. By default, a figure shows all ranks and times.
 struct view_window {
     std::size_t first_rank = 0;
     std::size_t last_rank = std::numeric_limits<std::size_t>::max();

@@ -121,7 +121,7 @@ inline std::string json_link(const buffer_link& link) {
            ", " + number_field("buffer", link.buffer.position()) + " }";
 }
 
-/// The buffers by purpose, with the first input and output of the stage. In programs of graphs, also all links.
+/// The buffers by purpose, with the first input and output of the stage. In programs of graphs, all links are added.
 inline std::string json_buffers_of(const rank_program& p, const operation_buffers& i) {
     std::vector<std::string> fields;
     const auto links = std::span{p.links}.subspan(i.first_link, i.links);

@@ -11,8 +11,8 @@
 
 namespace optpipe::learning {
 
-/// A heap of variables, ordered by their part in recent conflicts, the most active first (VSIDS: Moskewicz et al.,
-/// 2001). A later `bump` counts more than an earlier one. Ties go to the lowest number.
+/// A heap of variables, sorted by their part in recent conflicts; the most active variable is first (VSIDS, by
+/// Moskewicz and others, 2001). A later `bump` counts more than an earlier `bump`. Ties go to the lowest number.
 class vsids {
 public:
     explicit vsids(std::size_t variables) : activity_(variables, 0.0), place_(variables, absent) {}
@@ -22,7 +22,7 @@ public:
         activity_[v] = value;
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// Does nothing if the variable is in the heap already.
+    /// Inserts the variable, unless it is already in the heap.
     void insert(std::size_t v) {
         if (place_[v] != absent) return;
         place_[v] = static_cast<std::uint32_t>(heap_.size());
@@ -48,7 +48,7 @@ public:
         if (activity_[v] > largest_activity) rescale();
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// Makes future bumps count 1 / `factor` times as much.
+    /// Multiplies the weight of earlier bumps by `factor`, compared with future bumps.
     void decay(double factor) { increment_ /= factor; }
 
     /// Number of variables in the heap.

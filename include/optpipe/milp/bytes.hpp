@@ -7,7 +7,7 @@
 
 namespace optpipe::milp {
 
-/// Bytes of vectors, without memory that their elements own.
+/// Memory of vectors in bytes, without memory that their elements own.
 template <class... Ts> [[nodiscard]] std::size_t bytes_of(const std::vector<Ts>&... vectors) {
     return (std::size_t{0} + ... + (vectors.capacity() * sizeof(Ts)));
 }

@@ -13,10 +13,10 @@ namespace optpipe::milp {
 
 enum class infeasibility_kind : unsigned char { bounds, integrality, rows };
 
-/// A constraint that a point violates, and by how much. If the value is NaN, the amount is NaN, too.
+/// A constraint that a point violates, and the amount of the violation. If the value is NaN, the amount is NaN, too.
 struct infeasibility {
     infeasibility_kind kind = infeasibility_kind::bounds;
-    std::size_t position = 0; ///< index of the variable or row
+    std::size_t position = 0; ///< index of the violated variable or row
     double value = 0.0;       ///< value of the variable, or of the sum of the row's terms
     double amount = 0.0;
 
@@ -29,8 +29,8 @@ struct infeasibility {
 /// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check
-/// doesn't depend on how the values were found. `feasibility` defines the tolerances. The values of integers are
+/// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check is
+/// independent of the method that found the values. `feasibility` defines the tolerances. The values of integers are
 /// rounded before the activities of rows are computed.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
@@ -60,7 +60,7 @@ struct interval_check {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    /// Whether the value is within the interval, or outside by no more than the slack plus `noise`.
+    /// Whether the value is within the interval, or outside by at most the slack plus `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
         return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;

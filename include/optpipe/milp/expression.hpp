@@ -22,7 +22,7 @@ struct term {
     friend bool operator==(const term&, const term&) = default;
 };
 
-/// A linear expression: a sum of terms, in which a variable may occur more than once, and a constant.
+/// A linear expression: a constant and a sum of terms. A variable may occur in several terms.
 class expression {
 public:
     expression() = default;
@@ -74,7 +74,7 @@ struct constraint {
     double upper = infinity;
 };
 
-/// Two bare variables compare as indices; write `x - y <= 0` for a constraint between them.
+/// Comparing two variables compares their indices. Write `x - y <= 0` for a constraint between two variables.
 [[nodiscard]] inline constraint operator<=(expression a, double upper) { return {std::move(a), -infinity, upper}; }
 [[nodiscard]] inline constraint operator>=(expression a, double lower) { return {std::move(a), lower, infinity}; }
 [[nodiscard]] inline constraint operator==(expression a, double value) { return {std::move(a), value, value}; }

@@ -8,7 +8,7 @@
 
 namespace optpipe::milp {
 
-/// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
+/// The definition of feasibility. The checker, presolve, propagation, relaxations and conflict analysis all use it:
 /// - A point may miss a variable's bound or a row's side by the `slack` of that number. An integer variable may be off
 ///   by `integrality`. The checker rounds the integers first, and has no further conditions. A row of integers with
 ///   integral coefficients has no slack.
@@ -21,7 +21,7 @@ struct feasibility {
 
     /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. The slack is relative only for numbers so large that rounding errors
+    /// The slack is absolute, as in other solvers. It is relative only for very large numbers, because rounding errors
     /// of sums would exceed an absolute slack.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
@@ -53,7 +53,7 @@ inline constexpr double largest_exact_integer = 0x1p53;
 
 /// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
-    constexpr double operations = 8.0; // relevant operations: errors are random, and most terms small
+    constexpr double operations = 8.0; // number of operations that matter: errors are random, and most terms are small
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 
@@ -63,7 +63,7 @@ struct rounded {
     double noise = 0.0;
 };
 
-/// a - b, or 0 if the result is only rounding.
+/// a - b; 0 if the result is only a rounding error
 [[nodiscard]] inline rounded difference(double a, double b) {
     constexpr double cancelled = 1e-13;
     const double result = a - b;

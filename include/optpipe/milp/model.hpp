@@ -20,7 +20,7 @@ enum class domain : unsigned char { continuous, integer };
 enum class sense : unsigned char { minimize, maximize };
 
 /// A model has variables with bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be
-/// infinite. If bounds exclude each other, the model is infeasible. Rows can be added but not removed; bounds, costs,
+/// infinite. If bounds exclude each other, the model is infeasible. Rows can be added, but not removed. Bounds, costs,
 /// domains and names can be changed.
 class model {
 public:
@@ -67,7 +67,7 @@ public:
 
     [[nodiscard]] double row_lower(row r) const { return at(r).lower; }
     [[nodiscard]] double row_upper(row r) const { return at(r).upper; }
-    /// Sorted by column, each column at most once. Valid until the next `add_row`.
+    /// The terms, sorted by column. Each column occurs at most once. Valid until the next `add_row`.
     [[nodiscard]] std::span<const term> terms(row r) const;
 
     /// Names may be empty, and needn't be unique.
@@ -86,7 +86,7 @@ private:
     struct row_data {
         double lower;
         double upper;
-        std::size_t end; ///< end of the row's terms
+        std::size_t end; ///< position after the row's last term
         std::string name;
     };
 
@@ -101,7 +101,7 @@ private:
 
     std::vector<column_data> columns_;
     std::vector<row_data> rows_;
-    std::vector<term> terms_; ///< row after row
+    std::vector<term> terms_; ///< the terms of all rows, row after row
     double offset_ = 0.0;
     sense direction_ = sense::minimize;
     std::string name_;

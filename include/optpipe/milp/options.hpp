@@ -16,7 +16,8 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are in the model's direction, and infinite if unknown.
+/// The state of a search. `incumbent` and `bound` are objectives in the model's direction. They are infinite if
+/// unknown.
 struct progress {
     double incumbent = 0.0;
     double bound = 0.0;
@@ -40,28 +41,29 @@ private:
 struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
-    /// Most bytes for everything that the search creates: presolved models, relaxations with their factors, cuts,
+    /// Limit in bytes of all memory that the search creates: presolved models, relaxations with their factors, cuts,
     /// nodes, and learned clauses. The given model isn't included. Deterministic searches check the memory limit only
     /// between rounds, and may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// A solution is optimal if objective and bound differ by no more than one of these gaps; the relative one is from
+    /// A solution is optimal if objective and bound differ by no more than one of these gaps. The relative gap is from
     /// 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
 
-    /// Number of threads; at most one per core is used.
+    /// Number of threads. At most one thread per core is used.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
-    /// The same seed gives the same result on any number of threads, unless time or a stop request ends the search.
+    /// Whether the same seed gives the same result on any number of threads, unless time or a stop request ends the
+    /// search.
     bool deterministic = false;
 
     bool presolve = true;
     bool cuts = true;
     bool heuristics = true;
-    /// Runs the depth-first search that propagates and learns, in addition to the tree of relaxations.
+    /// Whether to run the depth-first search that propagates and learns, in addition to the tree of relaxations.
     bool conflict_search = true;
-    /// Runs branch and bound on relaxations.
+    /// Whether to run branch and bound on relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
     /// Tolerance of rows, bounds and integrality, for incumbents and in all comparisons. Must be positive.
@@ -71,7 +73,7 @@ struct solve_options {
     std::function<void(const progress&, solution_sink&)> on_progress{};
     std::chrono::duration<double> progress_interval{1.0};
     std::function<void(std::string_view)> log{};
-    /// Receives every new incumbent, if not null. Must outlive the call.
+    /// Receives every new incumbent, if not null. The object must outlive the call.
     shared_incumbent* shared = nullptr;
 };
 

@@ -18,16 +18,17 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Allows reductions that keep an optimal solution, but not all feasible solutions. Disable dual reductions if rows
-    /// are added later.
+    /// Whether to allow reductions that keep an optimal solution, but not all feasible solutions. Disable dual
+    /// reductions if rows are added later.
     bool dual_reductions = true;
-    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable many-to-one
-    /// and dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
+    /// Whether to allow reductions that map several points to one point, and so lose the values of some columns. If
+    /// rows of the original model are added later, disable these and dual reductions. `translate` then always has an
+    /// answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
-    std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest
+    std::size_t probing_rounds = 2; ///< number of rounds that may probe; probing takes longest
     presolving::margins margins{};
-    /// Error of each row's sides, if they have been computed; empty if the sides are exact.
+    /// Error of each row's sides, if the sides have been computed. Empty if the sides are exact.
     std::vector<double> noise{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
@@ -39,12 +40,13 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means unbounded or infeasible; solving the model without its costs tells which.
+/// `unbounded` means that the model is unbounded or infeasible. Solving the model without its costs tells which of them
+/// it is.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, the result has the model at
-/// which presolve stopped, and the feasible points of this model can be restored. If the status is `infeasible`, there
-/// is no model.
+/// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
+/// `unbounded`, the result has the model at which presolve stopped, and the feasible points of this model can be
+/// restored. If the status is `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -55,18 +57,18 @@ public:
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Memory in bytes. An estimate, because undos hold lists of their own.
+    /// Memory in bytes. The number is an estimate, because undos have separate lists.
     [[nodiscard]] std::size_t bytes() const;
     /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
-    /// Values of the reduced model's variables for a point of the original. The values are feasible if presolve keeps
-    /// the point; most dual reductions cut some points off.
+    /// Values of the reduced model's variables for a point of the original model. The values are feasible if presolve
+    /// keeps the point. Most dual reductions cut some points off.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
-    /// A row of the original in terms of the reduced model: a point satisfies it if and only if the restored point
-    /// satisfies the original row. Empty if no linear row expresses the original row, because presolve lost the values
-    /// of some of its columns.
+    /// A row of the original model as a row of the reduced model. A point satisfies the new row if and only if the
+    /// restored point satisfies the original row. Empty if no linear row expresses the original row, because presolve
+    /// lost the values of some of its columns.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// The variable in the reduced model, if it still exists there with the same meaning.
@@ -123,7 +125,7 @@ private:
 namespace optpipe::milp {
 namespace presolving {
 
-/// The undos in the order in which presolve made them.
+/// The undos, in the order in which presolve made them.
 struct undo_list {
     std::vector<undo> all;
 };
@@ -212,8 +214,8 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Runs cheap methods until they find nothing, then the more expensive methods. Once a method has found something, the
-/// cheap methods run again.
+/// Runs fast methods until they find nothing, then the slower methods. Once a method has found a reduction, the fast
+/// methods run again.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {
         return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;

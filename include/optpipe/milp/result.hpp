@@ -14,11 +14,11 @@
 
 namespace optpipe::milp {
 
-/// A limit that ended a search before it had finished. `numerics`: some part of the tree could neither be searched nor
-/// excluded within the tolerances.
+/// A limit that ended a search before it had finished. `numerics` means that a part of the tree could neither be
+/// searched nor excluded within the tolerances.
 enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
-/// Optimal within the requested gap.
+/// The incumbent is optimal within the requested gap.
 struct optimal {
     friend bool operator==(optimal, optimal) = default;
 };
@@ -33,7 +33,7 @@ struct stopped {
     friend bool operator==(stopped, stopped) = default;
 };
 
-/// Why a solver stopped; `result` says separately what it knows by then.
+/// Why a solver stopped. `result` has what is known by then.
 using termination = std::variant<optimal, infeasible, unbounded, stopped>;
 
 struct model_size {
@@ -45,7 +45,7 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// Objective and bound at a time, in the model's direction; infinite while unknown.
+/// Objective and bound at one time, in the model's direction; infinite while unknown.
 struct gap_sample {
     double seconds = 0.0;
     double objective = 0.0;
@@ -71,9 +71,9 @@ struct result {
     termination why = stopped{};
     /// A bound on the objective of all points: a lower bound if the model minimizes, an upper bound if it maximizes.
     double bound = 0.0;
-    /// Objective of the incumbent; infinite (the worst) without one.
+    /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
     double objective = 0.0;
-    /// One value per variable, feasible by `check`.
+    /// The incumbent, with one value per variable, feasible by `check`.
     std::optional<std::vector<double>> incumbent;
     statistics stats;
 };

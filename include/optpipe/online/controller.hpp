@@ -22,18 +22,18 @@
 
 namespace optpipe {
 
-/// A plan, and the costs that it was made for.
+/// A plan, and the costs for which it was made.
 struct online_plan {
     optpipe::problem problem{};
     std::shared_ptr<const optpipe::schedule> schedule{};
-    /// Step times, in the problem's unit: of this plan as planned, and of the plan in use with the same costs.
+    /// Step times in the problem's unit: of this plan, and of the plan in use with the same costs.
     duration objective{};
     duration present{};
     std::string method{};
 };
 
 /// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
-/// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
+/// worth a switch. The controller has no access to ranks or clocks. Its caller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
@@ -44,19 +44,20 @@ struct online_plan {
 /// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
-    /// `first` is the schedule that training starts with.
+    /// `first` is the schedule with which training starts.
     online_controller(problem p, const schedule& first, online_options options);
 
     /// Reports the end of a step that took `seconds`.
     void add_step(double seconds);
-    /// Reports a step of the plan in use that was measured on all ranks.
+    /// Reports the measurement of a step of the plan in use by all ranks.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
-    /// Reports the times of a transfer that the plan in use doesn't have, measured for the stage and storage option of
-    /// `offload`. Costs that have changed in two consecutive probes lead to a new plan at once.
+    /// Reports the probed times of a transfer that the plan in use doesn't have. `offload` names its stage and storage
+    /// option. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
-    /// The plan to switch to, if one is worth the switch. Returns no further plan until the last one is `settled`.
+    /// The next plan, if there is a plan that is worth a switch. Returns no further plan until the last plan is
+    /// `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
     /// Reports whether the published plan was accepted, and the reasons if it was refused. `seconds` is the duration of
     /// the exchange.
@@ -70,10 +71,10 @@ public:
     [[nodiscard]] std::uint64_t steps() const { return step_; }
 
 private:
-    /// Number of recent steps whose times estimate the duration of a step.
+    /// Number of recent steps from which the duration of a step is estimated.
     static constexpr std::size_t most_recent = 20;
-    /// Number of steps after a switch before its gain is reported. The first steps are slower, because lanes and caches
-    /// are new; the median of three steps didn't show a gain of 10 % (bench_online).
+    /// Number of steps after a switch before its gain is reported. The first steps after a switch are slower, because
+    /// lanes and caches are new. The median of only three steps didn't show a gain of 10 % (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);
@@ -95,27 +96,28 @@ private:
     /// Plans with the costs of what is rare as soon as there are enough samples. No new window is measured first,
     /// because that would take as long again.
     void compare_rare();
-    /// Number of samples that an interval needs to reach the confidence of each comparison. With n samples, the widest
-    /// interval, from the least to the largest, has confidence 1 − 2^(1−n).
+    /// Number of samples with which a confidence interval reaches the confidence of each comparison. With n samples,
+    /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps, at least `online_options::window`, that give `samples` samples of operations that
-    /// every microbatch has.
+    /// Number of measured steps in which operations that every microbatch has give `samples` samples; at least
+    /// `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
-    /// Whether the changes in `found` may be worth a switch. The duration of a step changes by at most the changes of
-    /// its operations and messages, and one schedule may gain as much as another loses.
+    /// Whether the changes in `found` may be worth a switch. The duration of a step changes by no more than the sum of
+    /// the changes of its operations and messages. One schedule may gain as much as another schedule loses.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    /// The standard error of the step time, relative to that time; smaller gains couldn't be observed.
+    /// The standard error of the step time, relative to the step time. Smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a plan isn't worth a switch now; empty if it is. The answer may change as noise decreases.
+    /// The reason why a plan isn't worth a switch now; empty if the plan is worth a switch. The answer may change as
+    /// noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
-    /// Whether the rest of the training saves more than the slowest switch has cost.
+    /// Whether the remaining training saves more time than the slowest switch has taken.
     [[nodiscard]] bool pays_back(double share) const;
     void report_gain();
     [[nodiscard]] static double median(const std::deque<double>& of);
     [[nodiscard]] std::string spelled(duration d) const;
-    /// Describes the largest change, and the number of others.
+    /// A sentence with the largest change, and with the number of other changes.
     [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found);
     void log(online_event::kind_type kind, std::string text) { log_.push_back({step_, kind, std::move(text)}); }
 
@@ -131,18 +133,19 @@ private:
     cost_profile window_;
     /// Samples, from more steps than a window has, of what is too rare for a window.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if that differed from the plan by more than `least_probed_change`.
+    /// Duration of a transfer in its last probe, if the probe differed from the plan by more than
+    /// `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
     /// Measured times that the costs can't express, by the name of the cost. An example is a full backward in a plan
     /// with split backwards, if its time isn't the sum of I and W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
-    /// Whether the window being measured will give the costs for planning.
+    /// Whether the current window will give the costs for planning.
     bool takes_costs_ = true;
-    /// Whether costs have been compared, or the first costs were measured.
+    /// Whether costs have been compared with measurements, or the first costs were measured.
     bool has_compared_;
     std::uint64_t step_ = 0;
-    /// Durations in seconds of the last steps of the plan in use.
+    /// Durations of the last steps of the plan in use, in seconds.
     std::deque<double> recent_{};
     double before_ = 0.0;
     bool gain_due_ = false;
@@ -206,7 +209,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
-    recent_.clear(); // these steps had other costs
+    recent_.clear(); // these steps were measured with other costs
 }
 
 OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
@@ -250,7 +253,8 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
         gain_due_ = true;
         recent_.clear();
         present_ = published_->schedule;
-        // The costs were measured before the switch, but durations of operations don't depend on their order.
+        // The costs were measured before the switch, but they are still valid, because durations of operations don't
+        // depend on their order.
         now_ = objective_in(problem_);
         log(online_event::kind_type::accepted, published_->method);
     } else {
@@ -265,7 +269,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
 OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost>& found) {
     takes_costs_ = false;
     has_compared_ = true;
-    if (!found.empty()) plan_with(window_, found); // otherwise the plan's costs are right
+    if (!found.empty()) plan_with(window_, found); // without changes, the plan's costs are right
 }
 
 OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found) {
@@ -336,7 +340,7 @@ OPTPIPE_INLINE void online_controller::add_changed(measured_costs& to, const cos
 
 OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     const auto measured = window_.measured_steps().find(step);
-    if (measured == window_.measured_steps().end()) return; // older than the window
+    if (measured == window_.measured_steps().end()) return; // the step is older than the window
     const auto& all = measured->second.operations;
     // With pairs, a kind of operation or pair may be as rare as a transfer.
     const auto may_be_rare = [&](const auto& sample) {
@@ -357,13 +361,13 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);
     forget_measured();
-    recent_.clear(); // these steps had other costs
+    recent_.clear(); // these steps were measured with other costs
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // The number of costs that `drift` compares at most: for each stage, the kinds of operations in one plan (F, B, I,
-    // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them), and the messages to two neighbours. The number of
-    // samples grows only with the logarithm of the number of costs, so an estimate suffices.
+    // Estimate of the number of costs per stage that `drift` compares: the kinds of operations in one plan (F, B, I, W,
+    // OFFLOAD, RELOAD, RECOMPUTE; hardly ever all of them), and the messages to two neighbours. An estimate suffices,
+    // because the number of samples grows only with the logarithm of the number of costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());
@@ -381,8 +385,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // A rank has, for each of its stages, one operation of a changed kind per microbatch, or two changed messages: an
-    // activation and a gradient.
+    // For each stage and microbatch, a rank has one operation of a changed kind, or two changed messages (an activation
+    // and a gradient).
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

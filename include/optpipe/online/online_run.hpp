@@ -24,17 +24,17 @@ namespace optpipe {
 /// Runs the training of one rank, measures its steps, plans again in the background, and switches to better plans.
 ///
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
-/// `online_controller` maintains the costs, plans on threads of its own, and publishes plans that are worth a switch.
-/// All ranks switch between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't
-/// have are measured before a step (`probe_rounds`). Without probes, a link that was slow once would count as slow for
-/// ever, because the plan avoids it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
+/// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
+/// ranks switch between the same two steps (`handover`). From time to time, ranks measure transfers that the plan in
+/// use doesn't have before a step (`probe_rounds`). Without such probes, a link that was slow once would always count
+/// as slow, because plans avoid it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
 ///
-/// Contract: as for `handover`. All ranks have the same problem, schedule, setting and options. The executor records
-/// times.
+/// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
+/// executor records times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
-    /// Starts with `first`, a valid schedule of the problem. The arenas have the size `room`, or more if `first` needs
-    /// more. The default of `room` is `room_for_plans`. Plans that need larger arenas are refused.
+    /// Starts with `first`, a valid schedule of the problem. The arenas have the sizes in `room`, or larger sizes if
+    /// `first` needs them. The default of `room` is `room_for_plans`. Plans that need larger arenas are refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const std::optional<execution::arena_sizes>& room = {})
@@ -48,8 +48,8 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step, and the handover of a better plan if all ranks are ready for one. Throws as `handover::step`
-    /// does.
+    /// Runs one step. If all ranks are ready for a better plan, the handover to this plan follows. Throws as
+    /// `handover::step` does.
     void step() {
         const bool measured = state_.measures_next();
         const auto before = handover_.settled();
@@ -74,7 +74,7 @@ public:
     }
 
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
-    /// Number of the plan that the next step runs, the same on all ranks; 0 at first.
+    /// Number of the plan that the next step runs. It is the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
     /// The decisions of rank 0 and their log; null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
@@ -82,14 +82,15 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// If this rank is to probe before the step: starts moving a stash to the host and back, and returns the offload.
+    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the offload.
+    /// Otherwise, the result is empty.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
         try {
             if (!probe_) probe_.emplace(*executor_);
         } catch (const std::exception&) {
-            can_probe_ = false; // no lane is left for probes; training goes on without them
+            can_probe_ = false; // there is no lane for probes; training goes on without probes
             return std::nullopt;
         }
         return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}
@@ -100,8 +101,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created when a probe is first needed. The probe object is destroyed before the arenas, because a probe uses the
-    /// memory of the arenas.
+    /// Created before the first probe. Destroyed before the arenas, because a probe uses the memory of the arenas.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

@@ -30,7 +30,7 @@
 
 namespace optpipe {
 
-/// How plans become programs; the same on all ranks.
+/// How plans become programs. The setting is the same on all ranks.
 struct online_setting {
     lowering_options lowering{};
     /// Length of the problem's unit of time on the clock.
@@ -55,23 +55,23 @@ public:
     [[nodiscard]] std::uint64_t steps() const { return steps_; }
     /// Whether the next step is measured.
     [[nodiscard]] bool measures_next() const;
-    /// A rank's report on the times of this step.
+    /// A rank's report with the instruction times of this step.
     [[nodiscard]] std::string report_of(std::uint64_t version, std::vector<execution::task_times> times) const;
     /// The transfer that this rank probes before the next step, if any.
     [[nodiscard]] std::optional<planned_probe> next_probe(const rank_program& in_use);
     [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
     /// A rank's report on a probe that has ended.
     [[nodiscard]] std::string report_of(const operation& what, const execution::probed_transfer& took);
-    /// Reports the end of a step and, if there is a `result`, of its handover. `seconds` is the duration of the step
-    /// alone, and `exchange_seconds` the duration of the handover.
+    /// Reports the end of a step. If `result` isn't null, a handover followed the step. `seconds` is the duration of
+    /// the step alone, and `exchange_seconds` is the duration of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
-    /// The controller on rank 0; null elsewhere.
+    /// The controller on rank 0; null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
-    /// On rank 0: takes the report of a probe, or of a step of this version. A step is compared once all ranks have
+    /// On rank 0, takes a report about a probe, or about a step of this version. A step is compared once all ranks have
     /// reported it.
     void take_report(const execution::rank_text& told, std::uint64_t version);
-    /// On rank 0: the plan to publish, if there is one.
+    /// On rank 0, the plan to publish, if there is one.
     [[nodiscard]] std::optional<std::string> next_plan();
 
 private:
@@ -85,11 +85,11 @@ private:
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
-    /// The current programs of all ranks, and the programs of the last plan; the mutex guards `next_programs_`.
+    /// The current programs of all ranks, and the programs of the last plan. The mutex guards `next_programs_`.
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;
-    /// The times reported until now, by step.
+    /// The reported times of each step.
     std::map<std::uint64_t, std::vector<rank_times>> measured_{};
     std::unique_ptr<online_controller> controller_{};
 };
@@ -175,7 +175,7 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
     // If the costs weren't measured, no plan is published before the largest transfer of each stage has been probed.
-    // The results of a probe are read with the next step.
+    // The results of a probe arrive with the next step.
     if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;

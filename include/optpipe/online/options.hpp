@@ -11,62 +11,62 @@
 
 namespace optpipe {
 
-/// When costs are measured again, and when another plan is worth a switch. Defaults without a reason or measurement in
-/// their comment are not tuned.
+/// Options that decide when costs are measured again, and when another plan is worth a switch. Defaults without a
+/// reason or measurement in their comment are not tuned.
 struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
-    /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
-    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared with measured
-    /// costs.
+    /// Whether the initial costs were measured, here or in an earlier run. If so, plans for them are offered at once.
+    /// Otherwise, the costs may be a guess, and no plan is offered before they have been compared with measured costs.
     bool costs_are_measured = false;
-    /// Every n-th step is measured, n ≥ 1. A larger number finds drift later, but fewer texts are sent: one per rank
-    /// and measurement.
+    /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but fewer texts are sent. Each
+    /// rank sends one text per measurement.
     std::size_t measure_every = 2;
-    /// Number of measured steps ignored at first, because first uses are slower.
+    /// Number of measured steps that are ignored at first, because first uses are slower.
     std::size_t warm_up = 1;
-    /// Least number of measured steps from which costs are taken, and compared with the costs of the plan. With few
-    /// microbatches, it takes more steps until `drift` has enough samples. A larger number tells smaller changes from
-    /// noise, but later.
+    /// Least number of measured steps from which costs are taken and compared with the costs of the plan. With few
+    /// microbatches, more steps are needed until `drift` has enough samples. With a larger number, smaller changes can
+    /// be told from noise, but later.
     std::size_t window = 3;
-    /// Confidence of comparisons. Costs are compared at every measured step, so false alarms must be rare.
+    /// Confidence of comparisons. False alarms must be rare, because costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};
-    /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
-    /// none. With a larger share, ranks notice sooner that a link avoided by the plan became faster. With 0.005, and a
-    /// step that takes seven times as long as the longest transfer to the host and back, a rank probes before every
-    /// 29th step.
+    /// Share of the training time, from 0 to 1, that is spent on measuring transfers that the plan doesn't have
+    /// (`probe_rounds`). With 0, such transfers aren't measured. With a larger share, ranks notice sooner that a link
+    /// avoided by the plan became faster. With 0.005, and a step that takes seven times as long as the longest transfer
+    /// to the host and back, a rank probes before every 29th step.
     double probe_share = 0.005;
-    /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row.
-    /// With a smaller value, smaller changes lead to new plans. If durations vary by 10 % (standard deviation), one
-    /// probe in eighty is off by more than 0.25.
+    /// The least change of a probed transfer that counts, relative to the planned time. The change must occur twice in
+    /// a row. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %,
+    /// one probe in eighty deviates by more than 0.25.
     double least_probed_change = 0.25;
-    /// The least share of the step time that a better plan must save. Plans that save less are declined, until a better
-    /// one is found.
+    /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;
-    /// A plan is taken when the search has ended, or has found nothing better for this number of steps: a search
-    /// improves quickly at first.
+    /// A plan is used when the search has ended, or when the search has found no better plan for this number of steps.
+    /// Plans aren't used earlier, because a search improves quickly at first.
     std::size_t calm_steps = 5;
-    /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule:
-    /// training is then bitwise the same as without switches. If stashes are offloaded, the option often excludes the
-    /// best plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
+    /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule.
+    /// If true, training is bitwise the same as without switches. But if stashes are offloaded, microbatches overtake
+    /// each other in the best plans, and such plans are often excluded. This option replaces
+    /// `background_options::adapt`.
     bool keep_accumulation_order = false;
-    /// Total number of training steps, if known. Near the end, a switch would save less than it costs, and is declined.
+    /// Total number of training steps, if known. Near the end, plans are declined, because a switch would take more
+    /// time than it saves.
     std::optional<std::uint64_t> steps{};
 };
 
-/// A decision, and its time.
+/// A decision, and the time at which it was made.
 struct online_event {
     enum class kind_type : std::uint8_t {
         costs,    ///< measured costs that are used for planning from now on
-        drift,    ///< measured times differ from those of the plan
+        drift,    ///< measured times differ from the times of the plan
         publish,  ///< a plan is worth a switch
-        declined, ///< the best plan isn't worth a switch, or not yet; with the reason
+        declined, ///< the best plan isn't worth a switch, or not yet; the reason is given
         accepted, ///< all ranks run the plan
-        refused,  ///< a rank can't run the plan; all keep the old one
-        gain,     ///< the gain of a switch
+        refused,  ///< a rank can't run the plan, so all ranks keep the old plan
+        gain,     ///< the gain of a switch is known
         failure,  ///< no plan could be made
     };
-    /// Number of steps that had ended.
+    /// Number of steps that had ended at that time.
     std::uint64_t step = 0;
     kind_type kind = kind_type::costs;
     std::string text{};

@@ -17,13 +17,13 @@
 
 namespace optpipe::detail {
 
-/// A plan as a text for other ranks: the length of the problem's JSON, that JSON, and the schedule's JSON.
+/// A plan as a text for other ranks: the length of the problem's JSON, the problem's JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
 /// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan, or if the plan
 /// can't be lowered.
 [[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
 
-/// Times of the instructions of one rank, in one step of a version of the program.
+/// Instruction times of one rank, in one step of a version of the program.
 struct step_times {
     std::uint64_t step = 0;
     std::uint64_t version = 0;
@@ -70,7 +70,7 @@ inline constexpr std::string_view probe_begins = "probe";
 
 namespace optpipe::detail {
 
-/// Reads the numbers of a text one by one, until something else follows.
+/// Reads the numbers at the start of a text one by one.
 class number_reader {
 public:
     explicit number_reader(std::string_view text) : at_{text.data()}, end_{text.data() + text.size()} {}

@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// Arena sizes with which a rank can run every plan of the problem within its memory limits. Without a limit, the
-/// arenas hold everything that is ever stored on the rank.
+/// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
+/// arenas can hold all data that is ever stored on the rank.
 ///
 /// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
 /// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
@@ -37,7 +37,7 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The size in bytes of the message that a stage receives, or of the message that it sends, whichever is larger.
+/// The size in bytes of the larger of two messages: the message that a stage receives, and the message that it sends.
 inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
     return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));

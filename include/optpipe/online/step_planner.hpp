@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// Plans each step before it begins, for training whose microbatches differ from step to step: the costs of a step are
-/// known as soon as the data of its microbatches is there. Each search starts from the previous plan (`carry_over`),
-/// and goes on beside the training:
+/// Plans each step before it begins, for training whose microbatches differ from step to step. The costs of a step are
+/// known as soon as the data of its microbatches is available. Each search starts from the previous plan
+/// (`carry_over`), and runs in parallel with the training:
 ///
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits at most for the rest of the time limit
@@ -22,16 +22,18 @@ namespace optpipe {
 /// Only one thread may use a planner at a time.
 class step_planner {
 public:
-    /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
+    /// The default options: a tenth of a second on two threads. This is enough for packed documents on 8 ranks
+    /// (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
-    /// `first` is a plan for microbatches of an earlier step, if there is one: a plan that was searched for long
-    /// improves all later plans. Contract: `how` has a time limit, and no `robust`.
+    /// `first` is a plan for microbatches of an earlier step, if there is one. A good first plan, from a long search,
+    /// improves all later plans. Contract: `how` has a time limit, and `robust` isn't set.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
-    /// Begins to plan a step. The new step replaces a submitted one whose plan hasn't been taken.
+    /// Begins to plan a step. If the plan of the previously submitted step hasn't been taken, the new step replaces
+    /// that step.
     void submit(problem next);
-    /// The plan of the step submitted last, which becomes the plan in use. Waits until the search has ended. Throws
+    /// The plan of the last submitted step. It becomes the plan in use. Waits until the search has ended. Throws
     /// `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
     [[nodiscard]] online_plan next_plan();
 

@@ -17,8 +17,7 @@ namespace optpipe::parallel {
     return static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
 }
 
-/// A group of threads, including the one that calls `execute`. `workers` that run inside of `execute` use only the
-/// arena's threads.
+/// A group of threads, including the thread that calls `execute`. `workers` inside of `execute` use only these threads.
 class arena {
 public:
     explicit arena(std::size_t threads) : arena_{static_cast<int>(threads)} {}

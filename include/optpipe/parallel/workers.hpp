@@ -20,8 +20,8 @@
 namespace optpipe::parallel {
 namespace detail {
 
-/// `release` and `acquire` tell a thread sanitizer that everything before `release` happens before `acquire` of the
-/// same object on another thread. TBB ensures this order, but the sanitizer can't see inside TBB.
+/// Calls for a thread sanitizer: all work before `release` happens before `acquire` of the same object on another
+/// thread. TBB ensures this order, but the sanitizer can't see inside TBB.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);

@@ -15,8 +15,8 @@ struct transfer_times {
 
 /// The gradients that a stage computes.
 enum class gradient_kind {
-    full,  ///< of its inputs and its weights: one I and one W, or one B
-    input, ///< of its inputs alone, because its weights are frozen: one I
+    full,  ///< gradients of inputs and weights: one I and one W, or one B
+    input, ///< gradients of inputs only, because the weights are frozen: one I
     none,  ///< no gradients: neither this stage nor an earlier one is trained
 };
 
@@ -28,8 +28,8 @@ struct stage_costs {
     /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
     /// Memory that the weight gradient still needs after I. The weight stash is held from I to W, and is usually a part
-    /// of the activation. The default is half of the activation, as in problem files; set it again if `activation` is
-    /// assigned later.
+    /// of the activation. The default is half of the activation, as in problem files. A change of `activation` doesn't
+    /// change `weight_stash`.
     memory_size weight_stash = 0.5 * activation;
     /// Transfer times from which `set_stage` makes the storage option `offload`. Inside a problem, `transfer` is empty,
     /// because the options in `storage[s]` have the times.
@@ -37,7 +37,7 @@ struct stage_costs {
     /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any gradients,
     /// `backward_input` is 0, too.
     gradient_kind gradients = gradient_kind::full;
-    /// Device memory that a slice of a sequence leaves for the slices after it (keys and values), in addition to
+    /// Device memory for keys and values that a slice of a sequence leaves to later slices, in addition to
     /// `activation`.
     memory_size kv{};
 

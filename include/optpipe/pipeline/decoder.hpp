@@ -31,16 +31,16 @@ struct decoder_layer {
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
     /// compressed to `query_rank`, keys and values to `key_value_rank`. `rotary_width` is the width of the part of a
-    /// key that carries the position; all heads share this part.
+    /// key that carries the position. All heads share this part.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
-    /// Inner width of one expert, or of the only feed-forward part.
+    /// Inner width of one expert, or of the feed-forward part of a dense layer.
     std::size_t feed_forward = 0;
     /// Number of experts that tokens are routed to; 1 for a dense layer.
     std::size_t experts = 1;
     std::size_t active_experts = 1;
-    /// Number of further experts, which see every token.
+    /// Number of additional experts that process every token.
     std::size_t shared_experts = 0;
 
     [[nodiscard]] constexpr bool is_latent() const { return key_value_rank > 0; }
@@ -75,8 +75,8 @@ struct decoder_layer {
     }
     /// FLOP per token of the forward through the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
-    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. The causal mask
-    /// saves nothing, as in the papers' formulas.
+    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. As in the papers'
+    /// formulas, no work is saved by the causal mask.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
         return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
     }
@@ -107,7 +107,7 @@ struct decoder_layer {
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
     }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
-    /// Elements per token that are sent to experts; the same number comes back.
+    /// Elements per token that are sent to experts. The same number of elements comes back.
     [[nodiscard]] constexpr double copies_to_experts() const {
         return is_routed() ? real(active_experts) * real(hidden) : 0.0;
     }
@@ -129,9 +129,9 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
-/// of published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
-/// attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per parameter and
-/// token. Embeddings take no time.
+/// of published models. `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token, plus the
+/// work of attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per
+/// parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -143,11 +143,11 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
-    /// has no embedding and no output layer.
+    /// Size of the vocabulary. It determines the output layer on the last stage and the embedding on the first stage.
+    /// If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
-    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers; `vocabulary_shard` gives the costs
+    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers. `vocabulary_shard` gives the costs
     /// of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
@@ -156,16 +156,17 @@ struct decoder {
     /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
-    /// Number of ranks that share every layer. This number divides all work, all memory, and the messages between
-    /// ranks.
+    /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
+    /// number.
     std::size_t tensor_parallel = 1;
-    /// Number of data-parallel groups of ranks among which the experts are distributed. This number divides the
-    /// parameters of experts. Tokens are assumed to spread evenly over all experts.
+    /// Number of data-parallel groups of ranks among which the experts are distributed. The parameters of experts are
+    /// divided by this number. Tokens are assumed to spread evenly over all experts.
     std::size_t expert_parallel = 1;
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Bytes per parameter for weight and gradient, and for the optimizer state: Adam with mixed precision.
+    /// Number of bytes per parameter: for weight and gradient, and for the optimizer state. The defaults are for Adam
+    /// with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.

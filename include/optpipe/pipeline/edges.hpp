@@ -84,7 +84,7 @@ class any {
 public:
     any() = default;
     /// The edges of a pipeline of `stages` stages; an empty list means that no stage feeds another. Contract: `from` <
-    /// `to` < `stages`, each pair once.
+    /// `to` < `stages` for each edge, and each pair occurs once.
     any(std::size_t stages, std::vector<edge> given);
 
     template <class Visit> constexpr void for_each_into(stage s, std::size_t stages, const Visit& visit) const {

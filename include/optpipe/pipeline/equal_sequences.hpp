@@ -12,8 +12,8 @@
 
 namespace optpipe {
 
-/// Sequences of a step with the same number of slices and, slice by slice, the same costs on every stage. A microbatch
-/// that isn't a slice is a sequence of one.
+/// Sequences of a step that cost the same: they have equally many slices, and slices at the same position have the same
+/// costs on every stage. A microbatch that isn't a slice is a sequence with one element.
 struct equal_sequences {
     /// The slices of the first sequence.
     std::vector<microbatch> slices{};
@@ -31,7 +31,7 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
-/// All sequences of the step, each as the list of its slices; the sequences that cost the same are in one group.
+/// All sequences of the step, each as the list of its slices. Sequences that cost the same are in one group.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;
@@ -45,7 +45,7 @@ std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_pr
 
 } // namespace detail
 
-/// All sequences of the step, grouped by their costs. Each sequence is counted in one entry.
+/// All sequences of the step, grouped by their costs. Every sequence belongs to exactly one group.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<equal_sequences> sequences_by_cost(const basic_problem<Graph>& p) {
     if (p.microbatches.are_equal()) return {{{microbatch{0}}, p.graph.microbatches()}};
@@ -55,9 +55,9 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// Lists of microbatches that can be exchanged for each other: they have the same place in their sequences, and their
-/// sequences cost the same. Every microbatch is in one list. Each list is in ascending order, and the lists are sorted
-/// by their first microbatches.
+/// Lists of interchangeable microbatches. Microbatches are interchangeable if they have the same position in their
+/// sequences, and these sequences cost the same. Every microbatch is in one list. Each list is in ascending order, and
+/// the lists are sorted by their first microbatches.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> interchangeable_microbatches(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> lists;

@@ -23,9 +23,9 @@ struct least_memory_result {
     /// rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. `needed` is for one option in all microbatches of
-    /// a stage. With a small host, a schedule with different options can take less than `needed`, so the bound can be
-    /// below it.
+    /// A lower bound on the device memory of every valid schedule. `needed` assumes that all microbatches of a stage
+    /// use one option. With a small host, a schedule that mixes options can take less than `needed`. The lower bound
+    /// can therefore be less than `needed`.
     memory_size lower_bound{};
 };
 
@@ -91,7 +91,8 @@ private:
             }
             for (const auto& from : at_once_) {
                 add(at_once, {{}, from.left + option.left_on_device(), from.on_host + option.transfer_size});
-                add(at_once, {{}, from.left + option.held, from.on_host}); // the stash isn't offloaded yet, or is back
+                add(at_once, {{}, from.left + option.held, from.on_host}); // the stash isn't offloaded yet, or has been
+                                                                           // reloaded
             }
         }
         lower_bound_ = std::max(lower_bound_, left_at_least() + least_own);
@@ -119,21 +120,21 @@ private:
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
-        // Ties go to the state with least on the device, so pruning stays exact if the host is unlimited.
+        // Ties go to the state with the least memory on the device. Pruning thus stays exact if the host is unlimited.
         std::sort(states.begin(), states.end(),
                   [](const state& a, const state& b) { return a.peak != b.peak ? a.peak < b.peak : a.left < b.left; });
         states.resize(most_states_);
         return true;
     }
-    /// Drops each state that another state dominates, that is, equals or beats in everything. Takes O(n log n)
-    /// comparisons.
+    /// Drops each state that another state dominates. A state dominates another if it is at least as good in all
+    /// respects. Takes O(n log n) comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other state dominates if host memory is ignored. Among the states in `steps`, a
-        // higher peak leaves less on the device.
+        // The kept states that no other state dominates if host memory is ignored. A state in `steps` with a higher
+        // peak has less memory left on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -166,11 +167,11 @@ private:
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
 /// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is
-/// the memory that the storage option of stage j leaves on the device; a_i is the larger of two: the memory that the
-/// forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight stash of
-/// stage i. The sizes of all transfers together must fit the host. `needed` is the least over all combinations of
-/// options; if a stage has more than `most_states` combinations, only the best are followed. For each stage i, the
-/// lower bound may choose other options.
+/// the memory that the storage option of stage j leaves on the device. a_i is the maximum of two amounts: the memory
+/// that the forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight
+/// stash of stage i. The sizes of all transfers together must fit the host. `needed` is the least over all combinations
+/// of options; if a stage has more than `most_states` combinations, only the best are followed. The lower bound may
+/// choose different options for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

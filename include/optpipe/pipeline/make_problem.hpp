@@ -71,11 +71,11 @@ template <pipeline_graph Graph, class Policy>
 }
 
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. The
-/// policy chooses from the model's options, or, if the model has none, from those that the costs describe. By default,
-/// the planner decides for each stash whether it is kept or offloaded as a whole. `limit` is the device memory that
-/// each rank has left for stashes, after weights, gradients and optimizer state. The members `p2p()` (between all
-/// ranks), `time_unit` and `memory_unit` of the model are used if it has them. All other fields keep their defaults and
-/// are public.
+/// policy chooses from the model's storage options. If the model has none, the policy chooses from the options that the
+/// costs describe. By default, the planner decides for each stash whether it is kept or offloaded as a whole. `limit`
+/// is the device memory of each rank for stashes; weights, gradients and optimizer state aren't included. The members
+/// `p2p()` (between all ranks), `time_unit` and `memory_unit` of the model are used if it has them. All other fields
+/// keep their defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

@@ -15,11 +15,11 @@ namespace optpipe {
 
 /// Factors on the costs of one microbatch on one stage, all above 0.
 struct cost_factors {
-    double forward = 1.0;         ///< on F, `recompute` and `backward_extra`
+    double forward = 1.0;         ///< factor on the durations F, `recompute` and `backward_extra`
     double backward_input = 1.0;  ///< on I
     double backward_weight = 1.0; ///< on W
-    double memory = 1.0;          ///< on everything held, and on the size and duration of transfers
-    double message = 1.0;         ///< on the time to send the stage's output, and to return its gradient
+    double memory = 1.0;          ///< factor on all held memory, and on the size and duration of transfers
+    double message = 1.0;         ///< factor on the time to send the stage's output, and to return its gradient
     friend constexpr bool operator==(const cost_factors&, const cost_factors&) = default;
 };
 
@@ -133,7 +133,7 @@ private:
     bool are_equal_ = true;
     bool is_by_stage_ = false;
     std::size_t count_ = 0;
-    /// Empty, or one entry per microbatch, or one per stage and microbatch.
+    /// Factors of microbatches: no entries, one per microbatch, or one per pair of a stage and a microbatch.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
     /// The number of each microbatch's sequence, counted from 0 in order; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};

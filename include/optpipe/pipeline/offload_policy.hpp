@@ -24,8 +24,8 @@ struct always {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
-/// On each rank, the stages with the longest lifespans offload, up to `share` of the rank's stages (PipeOffload,
-/// section on selective offload: half of the stages for PO-H, all stages for PO-F).
+/// Offloads the stashes of some stages: on each rank, those with the longest lifespans. `share` is their share of the
+/// rank's stages (PipeOffload, section on selective offload: half of the stages for PO-H, all stages for PO-F).
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {

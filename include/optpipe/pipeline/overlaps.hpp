@@ -22,8 +22,8 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run as one operation: F of one of its stages, and the backward of the same or another of its
-/// stages. The pair usually takes less time than its two operations in succession.
+/// A pair that a rank can run as one operation. It consists of the F of one of the rank's stages, and the backward of
+/// the same or another of its stages. The pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] constexpr std::size_t size() const { return list_.size(); }
     [[nodiscard]] constexpr auto begin() const { return list_.begin(); }
     [[nodiscard]] constexpr auto end() const { return list_.end(); }
-    /// Contract: the list has no pair of the same stages and kind.
+    /// Contract: the list has no pair of these stages and this kind yet.
     constexpr void add(const overlap& each) {
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);

@@ -49,10 +49,10 @@ public:
     stage add(rank on, const stage_costs& costs, inputs fed_by = {});
     /// Adds a stage with the storage options `options`; transfer times of the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
-    /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. The stages in
-    /// `fed_by` feed the first stage of the chain. Returns the last stage. The members `p2p()`, `time_unit` and
-    /// `memory_unit` of the model are used if it has them. The stages get all of the model's storage options;
-    /// `restrict_storage` removes some.
+    /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
+    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. The members
+    /// `p2p()`, `time_unit` and `memory_unit` of the model are used if it has them. The stages get all of the model's
+    /// storage options. `restrict_storage` removes some.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");

@@ -25,7 +25,7 @@ namespace optpipe {
 
 /// The quantity to minimize.
 enum class objective_kind {
-    makespan, ///< the last end
+    makespan, ///< the time at which the last operation ends
     span,     ///< the longest time that any rank is engaged, from its first start to its last end
 };
 
@@ -59,7 +59,7 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
-    /// The time between any two ranks. Contract: `is_uniform()`.
+    /// The time between any two ranks. Contract: `is_uniform()` is true.
     [[nodiscard]] constexpr duration uniform() const {
         OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
         return uniform_;
@@ -79,7 +79,8 @@ template <auto Ranks> struct basic_transfer_rules {
     /// Number of transfers that one rank can run at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
-    /// The host link of each rank, a number below the number of ranks. Ranks with equal numbers share one link.
+    /// The number of each rank's host link. Ranks with equal numbers share one link. Numbers are below the number of
+    /// ranks.
     per_rank<std::uint32_t, Ranks> link{};
 
     constexpr basic_transfer_rules() = default;
@@ -100,7 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has only the options that costs describe: `keep` and, if it has transfer times, `offload`.
+/// Whether every stage has only the options that costs describe. These are `keep` and, if the costs have transfer
+/// times, `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -115,7 +117,7 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// The costs of each stage, without transfer times, which are in `storage`. `set_stage` changes both.
+    /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
     /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
@@ -150,15 +152,15 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer
-    /// times.
+    /// Gives the stage these costs, and the options that they describe. These are `keep` and, if the costs have
+    /// transfer times, `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
     /// Gives the stage these costs and options; transfer times of the costs are ignored.
     template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
         costs[s] = of;
-        // Not reset(): with clang 14, a reset optional can't be copied in a constant expression.
+        // reset() isn't used, because with clang 14, a reset optional can't be copied in a constant expression
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
@@ -220,12 +222,13 @@ template <pipeline_graph Graph> struct basic_problem {
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory of a stage during a backward that starts with `restored`, if W directly follows I. A full
-    /// backward never holds more than it starts with.
+    /// The most device memory that a stage holds during a backward that starts with the memory `restored`, if W
+    /// directly follows I. A full backward never holds more memory than at its start.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to earlier stages: I, or B if the backward isn't split.
+    /// Duration of the operation that passes the gradient on to earlier stages. This is I, or B if the backward isn't
+    /// split.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }
@@ -263,7 +266,8 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, and all microbatches are equal. Frozen stages count as simple, too.
+    /// Whether stages form a chain without groups, and all microbatches are equal. A problem with frozen stages can be
+    /// simple, too.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;
@@ -277,7 +281,7 @@ template <pipeline_graph Graph> struct basic_problem {
         return longest;
     }
     /// The largest stash, `kv`, `held` of an edge, memory of a pair or device memory limit. Comparisons of memory are
-    /// relative to this amount. A limit counts for no more than all stashes of its rank together, so that a huge number
+    /// relative to this amount. A limit counts for no more than all stashes of its rank together. Thus a huge number
     /// meant as "no limit" doesn't blur the comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
@@ -339,10 +343,10 @@ namespace detail {
 [[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
 void add_storage(problem& to, stage s, const storage_option& option);
 void add_group(problem& to, const std::vector<stage>& members, duration delay);
-/// `sequence` has the number of each microbatch's sequence.
+/// `sequence[m]` is the number of the sequence that microbatch m belongs to.
 void set_microbatches(problem& to, const std::vector<cost_factors>& factors, bool by_stage,
                       const std::vector<std::uint32_t>& sequence);
-/// `matrix` as for `hop_times`.
+/// `matrix` has the same form as for `hop_times`.
 void set_hop_times(problem& to, const std::vector<duration>& matrix);
 
 template <pipeline_graph Graph> void copy_microbatches(const basic_problem<Graph>& p, problem& to) {
@@ -440,8 +444,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pa
     return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
                                         [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
 }
-/// Whether the problem is plain: its stages form a chain without groups and pairs, all of them compute the gradients of
-/// their weights, and all microbatches are equal.
+/// Whether the problem is plain: its stages form a chain without groups and pairs, every stage computes the gradients
+/// of its weights, and all microbatches are equal.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
     return p.overlaps.empty() && is_plain_without_pairs(p);
 }

@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// The sequences of the step in order, each as the list of its microbatches. A microbatch that isn't a slice is a
-/// sequence of one.
+/// sequence with one element.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> found;

@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// The length x of a sequence's beginning whose forward takes `time`. x and `time` are relative to the sequence that
-/// the stages' costs are for. x is the positive root of
+/// Returns the length x such that the forward of the first x of a sequence takes `time`. x and `time` are relative to
+/// the sequence that the stages' costs are for. x is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -170,8 +170,8 @@ template <std::size_t Count, class Lists>
 } // namespace detail
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
-/// lengths of the sequences. Slices attend to the slices before them, so the last one takes longest. With k = 1,
-/// sequences stay whole.
+/// lengths of the sequences. Slices attend to the earlier slices of their sequence, so the last slice takes longest.
+/// With k = 1, sequences stay whole.
 ///
 /// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
 /// number, or lists one for each stage. The stages' costs are for a sequence of `costed_length` tokens; by default, the
@@ -244,7 +244,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths; its quadratic work is the sum of the squares of these lengths.
+/// lengths. Its quadratic work is the sum of the squares of these lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
 /// long as the mean microbatch.

@@ -23,20 +23,20 @@ inline constexpr std::size_t longest_storage_name = 32;
 /// One way to store a stash between its forward and its backward (io/README.md): kept, offloaded, recomputed, or a mix
 /// of these. `recompute` and `backward_extra` exclude each other.
 struct storage_option {
-    /// Unique within its stage.
+    /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory that the forward leaves. At most the stage's activation, and less only if something is recomputed.
-    /// Must be set here; only in a file, the activation is the default (see `keep_stash`).
+    /// Device memory of the stash after the forward. It is at most the stage's activation, and less only if something
+    /// is recomputed. It must be set: only in files, the activation is the default (see `keep_stash`).
     memory_size held = memory_size::unlimited();
-    /// Duration of a separate operation, before the backward, that restores the whole activation. 0 if there is no such
+    /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
     /// operation.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
     /// more than `held`, except that I may hold a larger weight stash.
     duration backward_extra{};
-    /// Size of a transfer, at most `held`.
+    /// Size of the memory that is moved to the host; at most `held`.
     memory_size transfer_size{};
-    /// Empty if nothing is offloaded.
+    /// Transfer times; empty if nothing is offloaded.
     std::optional<transfer_times> transfer{};
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
@@ -79,7 +79,7 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe: `keep`, and `offload` if they have transfer times.
+/// The options that these costs describe. These are `keep` and, if the costs have transfer times, `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;

@@ -24,7 +24,8 @@ struct storage_candidate {
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 
-    /// Whether the stage is among this share of the stages of its rank, longest lifespan first.
+    /// Whether the stage is among the stages with the longest lifespans on its rank. `share` is the share of the rank's
+    /// stages that count as longest.
     [[nodiscard]] constexpr bool is_among_longest(double share) const {
         return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
     }
@@ -84,8 +85,8 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// On each rank, the stages with the longest lifespans use the option `name`, up to `share` of the rank's stages. All
-/// other stages of the rank keep their stashes (PipeOffload, section on selective offload).
+/// Gives the option `name` to some stages: on each rank, to those with the longest lifespans. `share` is their share of
+/// the rank's stages. All other stages of the rank keep their stashes (PipeOffload, section on selective offload).
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};
@@ -117,7 +118,7 @@ template <class M> consteval auto storage_member() {
 
 /// A memory model that also describes how a stash may be stored.
 ///
-/// Semantics: `storage(s, S)` are the storage options of stage s of S, with distinct names; one of them keeps the whole
+/// Semantics: `storage(s, S)` are the storage options of stage s of S, with distinct names. One option keeps the whole
 /// activation of `costs(s, S)`.
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;

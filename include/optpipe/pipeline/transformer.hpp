@@ -34,11 +34,11 @@ template <class S> consteval bool check_layer_split() {
     return layer_split<S>;
 }
 
-/// Equally many layers on each stage; the remaining layers go to the first stages, one each.
+/// Puts equally many layers on each stage. If layers remain, the first stages get one more layer each.
 struct even_layers {
     std::size_t total = 0;
-    /// Number of layers by which the first stage, and likewise the last, is smaller than the others. The papers use 1,
-    /// for the embedding and the output layer.
+    /// Number of layers that are missing on the first stage, and on the last stage, compared with the other stages. The
+    /// papers use 1, for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -77,16 +77,18 @@ template <class Split = even_layers> struct transformer {
 
     Split layers{};
     std::size_t hidden = 0;
-    /// Used only without `recompute_cheap_layers`.
+    /// Number of attention heads; used only without `recompute_cheap_layers`.
     std::size_t heads = 0;
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
-    /// Divides all work, all memory, and the messages between ranks.
+    /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
+    /// number.
     std::size_t tensor_parallel = 1;
     /// Size of the vocabulary, for the output layer on the last stage. 0: no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
-    /// Bytes for weight, gradient and optimizer state: Adam with mixed precision.
+    /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
+    /// precision.
     double bytes_per_parameter = 18.0;
     /// Parameters of a layer, as a multiple of h². More than 12 if the feed-forward part is wider than 4h.
     double parameters_per_layer = 12.0;
@@ -171,7 +173,7 @@ private:
     [[nodiscard]] constexpr double elements() const {
         return static_cast<double>(sequence) * static_cast<double>(microbatch_size) * static_cast<double>(hidden);
     }
-    /// 2 FLOP per parameter and token; 24sbh·h with 12h² parameters.
+    /// The work is 2 FLOP per parameter and token: 24sbh·h with 12h² parameters.
     [[nodiscard]] constexpr double backward_weight_work() const {
         return 2.0 * parameters_per_layer * elements() * static_cast<double>(hidden);
     }

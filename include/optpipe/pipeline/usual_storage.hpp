@@ -33,7 +33,7 @@ public:
         add(keep_stash(kept));
     }
 
-    /// Adds the options that keep all but `saved`; recomputing `saved` takes `again`.
+    /// Adds the options that drop the memory `saved` from the stash. Recomputing this memory takes the time `again`.
     OPTPIPE_CONSTEXPR void add(std::string_view name, memory_size saved, duration again) {
         const auto held = activation_ - saved;
         add({name, held, {}, again, {}, {}});

@@ -239,7 +239,8 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
 
 /// Reports memory limits that are too low for a single microbatch. Contract: all values are valid.
 template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
-    // A small host is no contradiction: whether a schedule exists is for the planner to answer.
+    // The host is assumed to be large. A small host doesn't make a problem invalid. The planner finds out whether a
+    // schedule exists.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)
         limit = memory_size::unlimited();
@@ -279,7 +280,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     return found;
 }
 
-/// All violations, without a check whether a single microbatch fits.
+/// All violations, except memory limits that are too low for a single microbatch.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_values(const basic_problem<Graph>& p) {
     auto found = validate_sizes(p);
     if (!found.empty()) return found;
@@ -317,7 +318,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_va
 
 } // namespace detail
 
-/// All violations of the format (io/README.md) by the problem, each with the field and the reason. Empty if the problem
+/// All violations of the format (io/README.md), each with the field and the reason. The list is empty if the problem
 /// can be planned.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
     auto found = detail::validate_values(p);

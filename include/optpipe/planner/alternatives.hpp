@@ -14,13 +14,14 @@
 
 namespace optpipe {
 
-/// One of several problems, with its bound and its plan.
+/// One of several problems, with its bound and its plan, if it has one.
 struct planned_alternative {
     /// A lower bound: no schedule of this problem is shorter.
     duration bound{};
-    /// Empty if the problem was refused, or if it was dropped because its bound is no better than the best plan.
+    /// The plan of the problem. Empty if the problem was refused, or if it was dropped because its bound is no better
+    /// than the best plan.
     std::optional<plan_result> planned{};
-    /// Why the problem has no plan; empty if it has one, or if it was dropped.
+    /// Why the problem has no plan. Empty if the problem has a plan or was dropped.
     std::optional<refusal> refused{};
 };
 
@@ -28,9 +29,9 @@ struct planned_alternative {
 struct alternatives_plan {
     /// One entry per problem, in the order of the problems.
     std::vector<planned_alternative> all{};
-    /// The index of the problem with the shortest step.
+    /// The index of the problem whose plan has the shortest step.
     std::size_t chosen = 0;
-    /// A lower bound: no schedule of any of the problems is shorter.
+    /// A lower bound: no schedule of any problem is shorter.
     duration bound{};
     double seconds = 0.0;
 
@@ -38,11 +39,11 @@ struct alternatives_plan {
 };
 
 /// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
-/// (`costs_by_size`), and chooses the one with the shortest step. The time limit holds for all problems together.
-/// Problems are planned in the order of their bounds, the least first; a problem whose bound is no better than the best
-/// plan is dropped. The problems with the best plans get the rest of the time. `options.start` isn't used. For an
-/// invalid problem the result has a refusal, instead of an exception of type `input_error`: the problem may merely lack
-/// memory for a microbatch. Contract: there is at least one problem; all have the same units.
+/// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit holds for all problems
+/// together. Problems are planned in ascending order of their bounds. A problem whose bound is no better than the best
+/// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. An invalid
+/// problem gives a refusal instead of an exception of type `input_error`, because it may merely lack memory for a
+/// microbatch. Contract: there is at least one problem, and all problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -66,9 +67,9 @@ namespace detail {
 
 /// How the time limit is divided. Not tuned.
 struct alternatives_parameters {
-    /// Share of the time for first plans of all problems; the problems with the best plans get the rest.
+    /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned for longer; each round keeps half of them (successive halving).
+    /// Number of problems that are planned again, for longer. Each round keeps half of them (successive halving).
     std::size_t finalists = 2;
 };
 
@@ -145,7 +146,7 @@ private:
         auto& each = result_.all[i];
         const auto found = validate(problems_[i]);
         if (found.empty()) {
-            constexpr double part_for_bounds = 0.25; // as in `plan`: most of the time is left for plans
+            constexpr double part_for_bounds = 0.25; // most of the time is left for plans, as in `plan`
             const stop_when late{[&] {
                 return options_.stop.stop_requested() ||
                        (options_.time_limit && elapsed() > part_for_bounds * *options_.time_limit);
@@ -174,9 +175,9 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans some problems again, for longer: the `kept` unsettled problems with the best plans, or all unsettled
-    /// problems if there are fewer. If `kept` is 1, the best problem gets all remaining time; otherwise the best
-    /// problems share half of the remaining time.
+    /// Plans the `kept` unsettled problems with the best plans again, for longer; if there are fewer unsettled
+    /// problems, all of them. If `kept` is 1, the best problem gets all remaining time. Otherwise, the best problems
+    /// share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

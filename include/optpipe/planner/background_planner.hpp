@@ -30,27 +30,29 @@ namespace optpipe {
 
 /// How to plan in the background.
 struct background_options {
-    /// The options of each submission. The planner itself sets `start`, `stop`, `stops_without_plan`, `threads` and
-    /// `processor`. Without a time limit, a search runs until the proof, or until every strategy has spent its effort.
+    /// The options with which each submission is planned. The background planner itself sets `start`, `stop`,
+    /// `stops_without_plan`, `threads` and `processor`. Without a time limit, a search runs until its plan is proven
+    /// optimal, or every strategy has spent its effort.
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The average share of its processors' time that the planner may use, in (0, 1] (`processor_share`).
+    /// The average share of the processor time of its threads that the planner may use, in (0, 1] (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
-    /// report none. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as found.
-    /// Contract: the returned schedule is valid for the problem; an invalid one is never published.
+    /// report nothing. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as
+    /// found. Contract: the returned schedule is valid for the problem. Invalid schedules are never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
 
-/// The best plan of a submission until now.
+/// The best plan that a submission has had until now.
 struct background_plan {
-    /// The number of the submission, from 1; 0 before the first submission.
+    /// The number of the submission, counted from 1; 0 before the first submission.
     std::uint64_t submission = 0;
-    /// Rises with each better schedule, also from one submission to the next; 0 before the submission's first schedule.
+    /// Rises with each better schedule, and doesn't restart with a new submission. 0 before the submission's first
+    /// schedule.
     std::uint64_t version = 0;
-    /// Null before the first schedule.
+    /// The best schedule; null before the first schedule.
     std::shared_ptr<const optpipe::schedule> schedule{};
     duration objective = duration::unlimited();
     duration bound{};
@@ -58,15 +60,16 @@ struct background_plan {
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;
-    /// Why there is no plan: the refusal or the exception of `plan`; empty otherwise.
+    /// The refusal or the exception of `plan`, if there is no plan; empty otherwise.
     std::string failure{};
 };
 
 /// Plans on its own threads, one problem at a time; other threads poll for the best plan.
 ///
 /// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
-/// from then on `poll` reports only the new submission, whose search begins as soon as the old search has stopped. The
-/// destructor stops the search and waits until it has ended. All members may be called from any thread.
+/// from then on, `poll` reports only the new submission. The search for the new submission begins when the old search
+/// has stopped. The destructor stops the search and waits until it has ended. All members may be called from any
+/// thread.
 class background_planner {
 public:
     explicit background_planner(background_options options);
@@ -74,8 +77,8 @@ public:
     background_planner& operator=(const background_planner&) = delete;
     ~background_planner();
 
-    /// Begins to plan a problem, from a schedule if one is given (`plan_options::start`). Returns the number of the
-    /// submission.
+    /// Begins to plan a problem. If a schedule is given, planning starts from it (`plan_options::start`). Returns the
+    /// number of the submission.
     std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
     /// The best plan of the latest submission until now.
     [[nodiscard]] background_plan poll() const;
@@ -170,7 +173,7 @@ OPTPIPE_INLINE background_plan background_planner::poll() const {
 }
 
 OPTPIPE_INLINE bool background_planner::wait_for(std::chrono::duration<double> time) const {
-    constexpr std::chrono::duration<double> years{1e9}; // within the clock's range
+    constexpr std::chrono::duration<double> years{1e9}; // a time within the clock's range
     std::unique_lock lock{mutex_};
     return finished_.wait_for(lock, std::min(time, years), [&] { return best_.finished; });
 }

@@ -18,12 +18,13 @@ namespace optpipe {
 /// objective of every schedule.
 ///
 /// Structural bounds, `options.start` and all published builders that fit come first. Then `strategies` run
-/// concurrently until the proof, the gap, the time limit, a stop request, or the end of their effort. A valid schedule
-/// is found whenever one microbatch at a time fits. If there is no valid schedule, the refusal names the rank and the
-/// memory that it would need. The plan is never worse than the schedule of a published builder that had time to run.
+/// concurrently. The search ends when the plan is proven optimal, at the gap, at the time limit, after a stop request,
+/// or when all effort is spent. A valid schedule is found whenever one microbatch at a time fits. If there is no valid
+/// schedule, the refusal names the rank and the memory that it would need. The plan is never worse than the schedule of
+/// a published builder that had time to run.
 ///
 /// Throws `input_error` if `validate` rejects the problem, if options are invalid, or if the problem can't execute
-/// `options.start`; rethrows exceptions of strategies and callbacks. Uses its own threads and returns when all of them
+/// `options.start`. Rethrows exceptions of strategies and callbacks. Uses its own threads, and returns when all of them
 /// have finished.
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options,
                                         std::vector<any_search_strategy> strategies);
@@ -40,7 +41,7 @@ requires(!std::same_as<Graph, any_graph>)
 
 } // namespace optpipe
 
-// The search takes a minute to compile: with optpipe::compiled, only the declarations are included.
+// The search takes a minute to compile. With optpipe::compiled, only the declarations are included.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/planner/plan_search.hpp"
 #endif

@@ -23,50 +23,49 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a limit,
-    /// the search does deterministic work that takes one second to a few seconds, and the plan depends only on the
-    /// problem and the seed.
+    /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a time
+    /// limit, the search does a fixed amount of work, which takes one second to a few seconds. In this case, the plan
+    /// depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
-    /// Number of threads. With 0, or with more threads than cores, there is one thread per core.
+    /// Number of threads. If it is 0 or above the number of cores, there is one thread per core.
     std::size_t threads = 0;
     /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
     /// neither counted nor limited.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
-    /// The (objective − bound) / objective at which the search stops, from 0 to 1.
+    /// The relative gap, (objective − bound) / objective, at which the search stops; from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
-    /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. On large problems, making or checking the returned plan takes another tenth of a second after the
-    /// stop.
+    /// Whether a stop request ends the search at once and without a plan. This is for callers that read the plans from
+    /// `progress`. If false, making and checking the returned plan takes another tenth of a second on large problems.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// The largest number of distinct pairs (stages and kind of the backward) on a rank. A framework may have to
-    /// compile each distinct pair. If a published schedule or the start has more distinct pairs, those that save least
-    /// become single operations.
+    /// compile each distinct pair. If a published schedule or the start has more distinct pairs, the pairs that save
+    /// the least time are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
     /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their
-    /// positions in the lists, not by their names. If microbatches differ, the schedule may be one for another draw of
-    /// microbatches (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its
-    /// memory; call `carry_over` first to find out.
+    /// positions in the lists, not by their names. If microbatches differ, the schedule may have been made for another
+    /// draw of microbatches (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule
+    /// within its memory; call `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The
     /// reference is the start or, without a start, the plan without noise.
     std::optional<robust_options> robust{};
-    /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
-    /// for the call, so keep it short.
+    /// Called with every better schedule or bound, from any thread, but one call at a time. Strategies with new results
+    /// wait until the call returns, so keep it short.
     std::function<void(const search_progress&)> progress{};
-    /// A folder that keeps plans from one run to the next; empty for none.
+    /// A folder that keeps plans from one run to the next. If empty, no plans are kept.
     std::string cache{};
     /// Called with one sentence for each difficulty that doesn't prevent a plan, such as an unreadable cache entry.
     std::function<void(std::string_view)> warn{};
-    /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. If false, `plan` throws
+    /// Whether the search calls `warn` and continues after a strategy violates a contract. If false, `plan` throws
     /// `contract_error`, or the program ends if contracts abort.
     bool drop_failures = contracts_throw();
 };

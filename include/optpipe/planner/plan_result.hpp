@@ -16,8 +16,8 @@ namespace optpipe {
 
 /// Why a search for a plan ended.
 enum class plan_end {
-    optimal,      ///< no schedule is better, up to rounding
-    gap,          ///< the requested gap is reached
+    optimal,      ///< no schedule is better, except by rounding
+    gap,          ///< the requested gap was reached
     effort_spent, ///< all strategies have spent their effort
     time_limit,
     stop_request,
@@ -40,7 +40,7 @@ struct contribution {
     std::size_t runs = 0;
     /// Wall-clock seconds, summed over the strategy's runs.
     double seconds = 0.0;
-    /// Number of times the strategy improved the incumbent, and the best objective that it found. The objective is
+    /// Number of times the strategy improved the incumbent, and the best objective that it reached. The objective is
     /// unlimited if the strategy found no schedule.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
@@ -52,7 +52,8 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// Empty if the builder has no schedule within the memory; `why` then has the reason.
+    /// The objective of the schedule. If no schedule of the builder fits the memory, it is empty, and `why` has the
+    /// reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
@@ -60,13 +61,13 @@ struct builder_result {
     bool published = true;
 };
 
-/// The method name of `plan_options::start`.
+/// The method name of a plan that comes from `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
-/// Whether a plan from the cache was used: none, one of the same problem, or one of a similar problem.
+/// Which plan from the cache was used: none, a plan of the same problem, or a plan of a similar problem.
 enum class cache_use { none, exact, near };
 
-/// A schedule, how it was found, and how good it is: bound ≤ objective of every valid schedule.
+/// A schedule, and how it was found. `bound` is at most the objective of every valid schedule.
 struct plan_result {
     optpipe::schedule schedule{};
     duration objective{};
@@ -82,12 +83,13 @@ struct plan_result {
     std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
-    /// Set if `plan_options::robust` is set. `bound` still refers to the objective without noise.
+    /// The result under random durations, if `plan_options::robust` is set. `bound` still refers to the objective
+    /// without noise.
     std::optional<robust_result> robust{};
 };
 
-/// The best result of a builder of published schedules. Null if no published schedule fits, or if none was built, as
-/// for a plan from the cache (`cached`).
+/// The best result of a builder of published schedules. Null if no published schedule fits, or if none was built
+/// because the plan came from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)
@@ -95,7 +97,7 @@ struct plan_result {
     return best;
 }
 
-/// The report that files, pictures and tables show.
+/// The report for files, pictures and tables.
 [[nodiscard]] inline schedule_report report_of(const problem& p, const plan_result& planned) {
     return make_report(p, planned.method, planned.schedule, planned.bound);
 }

@@ -160,7 +160,7 @@ private:
     std::shared_ptr<processor_share> processor_;
 };
 
-/// One search for a plan: bounds and builders first, then all strategies.
+/// One search for a plan. Bounds and builders come first, then all strategies.
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
@@ -189,7 +189,7 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // Bounds take a second on problems of a million cells; most of the time is left to find a schedule.
+        // Computing bounds takes a second on problems of a million cells. Most of the time is left to find a schedule.
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
@@ -243,7 +243,7 @@ private:
 
     /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
     /// less than a second; in time slices, it would be spread over the whole search. Without a time limit, the strategy
-    /// gets the effort of its first slice, and later batches of the portfolio give it more.
+    /// gets the effort of its first slice now, and more effort in later batches of the portfolio.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -259,7 +259,8 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// All strategies, except the adaptive one if it has spent all its effort and would only repeat its results.
+    /// All strategies; the adaptive strategy is left out if it has spent all its effort and would only repeat its
+    /// results.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)
@@ -277,9 +278,9 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. A
-    /// short time limit is thus spent on `order_search` alone. A plan of another draw of the microbatches is close to a
-    /// good plan of this draw.
+    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. If
+    /// the time limit is short, `order_search` thus gets all of it. This suits starts that are plans of another draw of
+    /// the microbatches, because such plans are close to good plans of this draw.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -322,7 +323,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // The same effort would find the cached plan again; more time may find a better plan.
+            // With the same effort, the search would find the cached plan again. More time may give a better plan.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }
@@ -336,7 +337,7 @@ private:
     }
     /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; the others differ little
+        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; later orders differ little
         std::size_t executable = 0;
         const auto& p = state_.problem();
         for (const auto& adapted : adapted_orders(entry, p, enough)) {
@@ -371,8 +372,8 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, even after the time limit. If there can't be one,
-    /// records the refusal.
+    /// If there is no schedule yet, makes one by a method that needs no search, even after the time limit. If there
+    /// can't be a schedule, records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
@@ -390,8 +391,8 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    /// Reduces recomputation and transfers of the incumbent; operations may start later, but the objective gets no
-    /// worse. The reduction gets a little time even if the search ended late, but none after a stop request.
+    /// Reduces recomputation and transfers of the incumbent. Operations may start later, but the objective gets no
+    /// worse. The reduction gets a little time even if the search ended late. It gets no time after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})
@@ -450,7 +451,7 @@ private:
     const plan_options& options_;
     /// Whether the problem is plain, so that all searches apply.
     bool is_plain_;
-    /// End of the whole time limit; the search ends earlier, to leave time for cheaper storage options.
+    /// End of the whole time limit. The search ends earlier, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;
@@ -460,7 +461,7 @@ private:
     std::vector<builder_result> builders_{};
     cache_use cached_ = cache_use::none;
     bool is_cached_ = false;
-    /// Why no schedule was found without search; the refusal doesn't matter if a strategy finds a schedule.
+    /// Why no schedule was found without search. The refusal is ignored if a strategy finds a schedule.
     std::optional<refusal> refused_{};
     bool has_run_adaptive_ = false;
     bool has_finished_adaptive_ = false;

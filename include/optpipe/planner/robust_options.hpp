@@ -10,18 +10,18 @@ namespace optpipe {
 /// The objective of a plan under random durations: a percentile of the step time.
 struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
-    /// In (0, 100].
+    /// The percentile to minimize, in (0, 100].
     double percentile = 95.0;
     /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
-    /// in fewer if ten times as many would take more than a tenth of the time limit.
+    /// in fewer steps if these would take more than a tenth of the time limit.
     std::size_t samples = 100;
-    /// Without a time limit, the search ends when it has timed this number of operations in the steps that compare
-    /// moves. 10 million take one or two seconds.
+    /// Number of operations that are timed in the steps that compare moves before the search ends, if there is no time
+    /// limit. 10 million take one or two seconds.
     std::size_t effort = 10'000'000;
 };
 
-/// Step times of the robust plan and of its reference under noise, in random steps that the search didn't use. The
-/// reference is the start or, without a start, the best plan without noise.
+/// Step times of the robust plan and of its reference under noise. They are measured in random steps that the search
+/// didn't use. The reference is the start or, without a start, the best plan without noise.
 struct robust_result {
     duration mean{};
     duration percentile{};

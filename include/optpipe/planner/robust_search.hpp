@@ -36,16 +36,16 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile: the latest schedules found on the way to the plan without
-    /// noise and to the plan with slack. The latest schedules are the best.
+    /// Number of schedules that are ranked by percentile. These are the latest (and best) schedules found on the way to
+    /// the plan without noise and to the plan with slack.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
-    /// A refused move is assumed to need samples / `samples_per_look` samples on average.
+    /// A rejected move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
-    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use the
-    /// confirming steps. At most `confirmation_share` of the time limit is spent on these steps, but at least
-    /// `least_confirmation` steps are made, so that percentiles are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
+    /// They take at most the share `confirmation_share` of the time limit, but there are at least `least_confirmation`
+    /// steps, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
@@ -55,9 +55,9 @@ struct robust_parameters {
 
 namespace detail {
 
-/// Improves the percentile of one order's step time by moving computations past others of their rank. All orders are
-/// compared under the same random steps. The steps in which the best order is slowest come first, so that most moves
-/// are refused after a few steps.
+/// Improves the percentile of an order's step time by moving computations past other computations of their rank. All
+/// orders are compared in the same random steps. The steps in which the best order is slowest come first, so that most
+/// moves are rejected after a few steps.
 class robust_improver {
 public:
     /// `stop` is polled before each sample.
@@ -67,9 +67,9 @@ public:
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Accepts the order if its percentile is less than the best, or if the percentiles are equal and its mean is less:
-    /// many moves change little in the slowest steps. Returns whether the order was accepted. Contract: `simulate`
-    /// accepts the order.
+    /// Accepts the order if its percentile is less than the best order's, or if the percentiles are equal and its mean
+    /// is less. The means are needed because many moves change little in the slowest steps. Returns whether the order
+    /// was accepted. Contract: `simulate` accepts the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -96,11 +96,12 @@ public:
             if (const auto moved = neighbour(random); moved && simulate(problem_, *moved)) offer(*moved);
         }
     }
-    /// Null before the first accepted order.
+    /// The best order; null before the first accepted order.
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
-    /// The best order with one computation moved past up to `farthest_move` others of its rank, in either direction.
+    /// The best order with one computation moved past up to `farthest_move` other computations of its rank, in either
+    /// direction.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());
@@ -133,8 +134,8 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with longer messages: each message takes longer by the standard deviation of a forward. So schedules of
-/// this problem have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal
+/// The problem with longer messages: each message takes longer by the standard deviation of a forward. Schedules of
+/// this problem thus have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal
 /// Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
@@ -168,10 +169,11 @@ inline compared_times compare_orders(const problem& p, const order& first, const
     return times;
 }
 
-/// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks, and ranks
-/// the schedules found on the way by their percentiles under the same random steps. Improves the best schedule by moves
-/// that lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
-/// reference, and the reference otherwise. The reference is the start if there is one, else the plan without noise.
+/// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks. Ranks the
+/// schedules found on the way by their percentiles in the same random steps. Improves the best schedule by moves that
+/// lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
+/// reference. Otherwise, returns the reference. The reference is the start if there is one, else the plan without
+/// noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -239,7 +241,7 @@ private:
         end_ -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
         return confirming;
     }
-    /// The best order by percentile; the reference if nothing is better.
+    /// The order with the best percentile; the reference if nothing is better.
     order improve() {
         robust_improver improver{p_, robust_, stop_check{options_.stop, end_}};
         improver.offer(reference_order_);
@@ -295,7 +297,7 @@ private:
     const clock::time_point begin_ = clock::now();
     std::mutex mutex_{};
     std::vector<std::shared_ptr<const schedule>> found_{};
-    /// The start, or the plan without noise.
+    /// The start or, without a start, the plan without noise.
     schedule reference_{};
     order reference_order_{};
 };

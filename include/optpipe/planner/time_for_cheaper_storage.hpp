@@ -10,17 +10,18 @@ namespace optpipe::detail {
 
 /// How the final incumbent gets cheaper storage options (`with_cheaper_storage`).
 struct cheaper_storage_parameters {
-    /// Limit of the operations to place, so that the reduction takes at most half a second.
+    /// Limit of the number of operations to place. With it, the reduction takes at most half a second.
     std::size_t effort = 5'000'000;
-    /// Seconds to place one operation, measured with 32 ranks and 128 microbatches, including the copies of orders.
+    /// Time to place one operation, in seconds. Measured with 32 ranks and 128 microbatches, including the copies of
+    /// orders.
     double seconds_per_operation = 100e-9;
-    /// If the search ends late, the reduction may still take this time, beyond the time limit. The time suffices on
-    /// problems with some hundred stashes.
+    /// Time by which the reduction may exceed the time limit if the search ends late. The time suffices on problems
+    /// with some hundred stashes.
     std::chrono::duration<double> moment{0.02};
     /// The largest share of the time limit that is reserved, in (0, 1). A larger share shortens the search. Not tuned.
     double part = 0.05;
-    /// Estimates: operations of a microbatch on a stage, and trials per cheaper option, including trials of several
-    /// changes at once.
+    /// Two estimates: the number of operations of a microbatch on a stage, and the number of trials per cheaper option,
+    /// including trials of several changes at once.
     std::size_t operations_per_cell = 5;
     std::size_t trials_per_option = 2;
 };

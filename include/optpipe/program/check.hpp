@@ -9,13 +9,13 @@
 
 namespace optpipe {
 
-/// All errors in programs that are to run together, each with its rank and instruction. If the list is empty, the
-/// programs terminate under rendezvous semantics for any timing. The programs terminate even on a device that runs all
-/// lanes of a rank, or of a communicator, in the order of issue. An empty list also means that every operation has
-/// exactly the buffers that it needs, buffers are aligned, and no memory is in use twice at one time.
+/// All errors in programs that run together, each with its rank and instruction. If the list is empty, the programs
+/// terminate under rendezvous semantics with any timing. They also terminate on a device that runs all lanes of a rank,
+/// or of a communicator, in the order of issue. An empty list also means that every operation has exactly the buffers
+/// that it needs, that buffers are aligned, and that buffers in use at the same time don't overlap.
 ///
-/// The check doesn't depend on how the programs were made. A cycle of instructions that wait for each other is printed
-/// rank by rank. Takes O(R n) for n instructions on R ranks.
+/// The check is independent of the code that made the programs. A cycle of instructions that wait for each other is
+/// printed rank by rank. Takes O(R n) for n instructions on R ranks.
 [[nodiscard]] std::vector<violation> check_programs(std::span<const rank_program> programs);
 
 } // namespace optpipe
@@ -39,12 +39,12 @@ namespace optpipe {
 OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_program> programs) {
     std::vector<violation> found;
     detail::check_shapes(programs, found);
-    if (!found.empty()) return found; // the checks below trust every number
+    if (!found.empty()) return found; // all further checks rely on these numbers
     detail::program_meaning meaning{programs, found};
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // The order of issue within a communicator needs no graph of its own, because it orders only a part of these
+    // The order of issue within a communicator needs no separate graph, because it orders only some of these
     // instructions.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())

@@ -16,7 +16,7 @@
 
 namespace optpipe {
 
-/// An instruction of one of several programs: the rank of the program, and its position there.
+/// An instruction of one of several programs: the rank of the program, and the position of the instruction in it.
 struct instruction_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -24,14 +24,14 @@ struct instruction_place {
     friend constexpr bool operator==(const instruction_place&, const instruction_place&) = default; // for nvcc
 };
 
-/// Whether the lanes of a rank progress at the same time, or its instructions run one after the other, in the order of
+/// Whether the lanes of a rank progress independently, or its instructions run one after the other in the order of
 /// issue.
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
 /// end. The end of an instruction comes before the start of the next instruction on its lane, and before the start of
-/// every instruction that waits for its marker. For the two ends of a message, the start of each comes before the end
-/// of the other (rendezvous).
+/// every instruction that waits for its marker. For the two ends of a message, the start of either end comes before the
+/// end of the other (rendezvous).
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
@@ -61,8 +61,8 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if the graph has no
-    /// cycle.
+    /// A cycle of instructions: each instruction waits for the next, and the last waits for the first. Empty if the
+    /// graph has no cycle.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);
@@ -72,7 +72,7 @@ public:
                     if (missing_[after] > 0) before[after] = n;
         const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](std::uint32_t m) { return m > 0; });
         auto at = static_cast<std::uint32_t>(stuck - missing_.begin());
-        // Enough steps backwards always end on a cycle.
+        // A walk backwards that is long enough always ends on a cycle.
         for (std::size_t i = 0; i < 2 * size_; ++i)
             at = before[at];
         std::vector<instruction_place> found;
@@ -86,7 +86,8 @@ public:
         return found;
     }
 
-    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: no cycle.
+    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: the graph
+    /// has no cycle.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];
@@ -94,8 +95,8 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // For each start or end of an instruction, the number of instructions that each lane of this rank has certainly
-        // ended by then.
+        // For each start or end of an instruction, and for each lane of this rank, the number of the lane's
+        // instructions that have certainly ended by then.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {
@@ -164,7 +165,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// Prints a cycle rank by rank. Each instruction is printed below the one before it on its lane.
+/// Prints a cycle rank by rank. Each instruction is printed below the previous instruction of its lane.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";

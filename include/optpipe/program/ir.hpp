@@ -15,13 +15,13 @@
 
 namespace optpipe {
 
-/// The purpose of a lane. A program has at most one lane of each kind; the copy engines of the problem and
-/// `message_lanes` decide which kinds it has.
+/// The purpose of a lane. A program has at most one lane of each kind. The copy engines of the problem and
+/// `message_lanes` determine the kinds.
 enum class lane_kind : std::uint8_t {
     compute,
-    copy,     ///< to the host and back, on a rank with one copy engine
-    copy_out, ///< to the host
-    copy_in,  ///< from the host
+    copy,     ///< transfers to the host and back, on a rank with one copy engine
+    copy_out, ///< transfers to the host
+    copy_in,  ///< transfers from the host
     send_forward,
     receive_forward,
     send_backward,
@@ -71,8 +71,8 @@ enum class lane_kind : std::uint8_t {
 
 /// The direction of a message. Messages between two ranks match by their order in each direction.
 enum class message_direction : std::uint8_t {
-    forward,  ///< activations, to later stages, and partial results
-    backward, ///< gradients, to earlier stages
+    forward,  ///< activations, which go to later stages, and partial results
+    backward, ///< gradients, which go to earlier stages
 };
 
 [[nodiscard]] constexpr message_direction direction_of(const operation& produced_by) {
@@ -86,9 +86,9 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, keys and values, and data that edges hold; as large as the plan's peak
+    device,  ///< stashes, keys and values, and data that edges hold; the size is the plan's peak
     host,    ///< offloaded stashes
-    message, ///< on the device: data to be sent, received, or passed from stage to stage
+    message, ///< on the device: data to be sent, received, or passed from stage to stage of the rank
 };
 
 struct memory_segment {
@@ -102,27 +102,27 @@ struct memory_segment {
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
-    /// First position in `rank_program::segments`. The segments, one if possible, add up to `bytes`.
+    /// Position of the first segment in `rank_program::segments`. The sizes of the segments add up to `bytes`. If
+    /// possible, there is only one segment.
     std::uint32_t first_segment = 0;
     std::uint32_t segments = 0;
-    /// Positions in `rank_program::instructions`.
+    /// Positions of the first and the last use in `rank_program::instructions`.
     std::uint32_t first_use = 0;
     std::uint32_t last_use = 0;
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. A part of the held and a part of the restored memory is kept for W;
-/// the rest is freed when I ends. If only a part of the memory that F holds is offloaded, memory kept for W is
-/// offloaded first.
+/// holds and the memory that RECOMPUTE restores. Of both, a part is kept for W, and the rest is freed when I ends. If
+/// only a part of the memory that F holds is offloaded, memory kept for W is offloaded first.
 enum class buffer_role : std::uint8_t {
-    kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
-    freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part
-    resident_kept,  ///< with a partial offload: held by F, needed by W, and left on the device
-    resident_freed, ///< with a partial offload: held by F, unused after I, and left on the device
-    restored_kept,  ///< restored by RECOMPUTE and needed by W
-    restored_freed, ///< restored by RECOMPUTE and unused after I
-    added,          ///< further memory that I stashes for W if weight_stash exceeds the kept memory
-    host,           ///< offloaded memory on the host: first the kept part, then the freed part
+    kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
+    freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
+    resident_kept,  ///< in a partial offload: memory held by F, needed by W, and left on the device
+    resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
+    restored_kept,  ///< memory restored by RECOMPUTE and needed by W
+    restored_freed, ///< memory restored by RECOMPUTE and unused after I
+    added,          ///< additional memory in which I stashes data for W if weight_stash exceeds the kept memory
+    host,           ///< offloaded memory on the host: the kept part, followed by the freed part
 };
 inline constexpr std::size_t buffer_roles = 8;
 
@@ -134,7 +134,7 @@ enum class instruction_kind : std::uint8_t {
     reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
 };
 
-/// No buffer in any role.
+/// The value for an operation without buffers.
 inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     std::array<buffer_id, buffer_roles> none{};
     none.fill(no_buffer);
@@ -143,10 +143,10 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
 
 /// The kind of a value that an operation hands on to operations of other stages or microbatches.
 enum class value_kind : std::uint8_t {
-    boundary,             ///< along an edge: an activation, or its gradient
-    partial,              ///< for the gradients of a group: the result of F on one shard
-    keys_values,          ///< for later slices of the sequence
-    keys_values_gradient, ///< for the gradients of earlier slices
+    boundary,             ///< a value along an edge: an activation, or its gradient
+    partial,              ///< the result of F on one shard, for the gradients of a group
+    keys_values,          ///< keys and values for later slices of the sequence
+    keys_values_gradient, ///< gradients of keys and values for the backwards of earlier slices
 };
 
 enum class link_way : std::uint8_t { input, output };
@@ -155,15 +155,15 @@ enum class link_way : std::uint8_t { input, output };
 struct buffer_link {
     link_way way = link_way::input;
     value_kind value = value_kind::boundary;
-    /// The stage that the value comes from or goes to. Several links may share a buffer.
+    /// The stage from which the value comes, or to which it goes. Several links may share a buffer.
     stage other{};
-    /// For keys and values, and their gradients: the slice that they belong to.
+    /// For keys and values and their gradients, the slice to which they belong.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
 
-/// The `consumer` of a message for the adjacent stage: the next stage for an activation, the stage before for a
-/// gradient.
+/// The `consumer` of a message for the adjacent stage. For an activation, this is the next stage; for a gradient, the
+/// previous stage.
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces it.
@@ -182,7 +182,8 @@ struct exchange_part {
 struct operation_buffers {
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The first of the operation's links in `rank_program::links`, and their number. Inputs come first.
+    /// The position of the operation's first link in `rank_program::links`, and the number of its links. Inputs come
+    /// first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
 
@@ -201,24 +202,25 @@ inline constexpr std::uint32_t no_pair = std::numeric_limits<std::uint32_t>::max
 /// One instruction of a lane. An instruction starts once all markers that it waits for are recorded.
 struct instruction {
     instruction_kind kind = instruction_kind::compute;
-    /// Position in `rank_program::lanes`.
+    /// Position of the lane in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// The operation, unless this is an exchange; for a pair, its forward.
+    /// The operation, unless this is an exchange. For a pair, this is its forward.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The first of the instruction's links in `rank_program::links`, and their number. Inputs come first.
+    /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Inputs come
+    /// first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
-    /// For an exchange: its first part in `rank_program::parts`, and the number of parts.
+    /// For an exchange, the position of its first part in `rank_program::parts`, and the number of its parts.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
-    /// The first of the instruction's waits in `rank_program::waits`, and their number.
+    /// The position of the instruction's first wait in `rank_program::waits`, and the number of its waits.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
-    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` of the instruction
-    /// then belong to the forward; its waits and its marker belong to both parts.
+    /// For a pair, the position of its backward in `rank_program::pairs`. In this case, buffers, links and `op` of the
+    /// instruction belong to the forward. Its waits and its marker belong to both parts.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }
@@ -229,7 +231,7 @@ struct instruction {
 /// The program of one rank for one step.
 ///
 /// One thread issues the instructions in the order of the list, each to its lane. A lane runs its instructions in
-/// order. Lanes run at the same time, except that instructions wait for markers. Every marker is recorded once per
+/// order. Lanes run at the same time, and only wait for each other through markers. Every marker is recorded once per
 /// step, and issued before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its
 /// partners have started their exchanges.
 struct rank_program {
@@ -252,11 +254,11 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// The alignment of every segment's offset, in bytes.
     std::size_t alignment = 1;
-    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0
-    /// means that there are no parts.
+    /// The size in bytes of the parts of host memory. No segment on the host crosses the end of a part. 0 means that
+    /// there are no parts.
     std::size_t host_part = 0;
-    /// Whether the program has forwards alone, for evaluation and inference: no stashes, backwards, reductions or
-    /// updates.
+    /// Whether the program has forwards alone, for evaluation and inference. Such a program has no stashes, backwards,
+    /// reductions or updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -269,36 +271,36 @@ struct rank_program {
     }
 };
 
-/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange; for a pair, for its
-/// forward and then its backward.
+/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. In a pair, it is called
+/// for the forward, and then for the backward.
 template <class Visit> void for_each_operation_of(const rank_program& p, const instruction& i, const Visit& visit) {
     visit(operation_buffers{i.op, i.buffers, i.first_link, i.links});
     if (i.is_pair()) visit(p.pairs[i.pair].backward);
 }
 
-/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation,
-/// or their pair.
+/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation or
+/// pair.
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;
-    /// The operation; for a pair, its forward.
+    /// The operation. For a pair, this is its forward.
     operation op{};
-    /// For a message: the other rank.
+    /// For a message, the other rank.
     rank peer{};
-    /// For a message: the kind of value that it carries, and the stage that it is for (`exchange_part`).
+    /// For a message, the kind of value that it carries, and the stage for which it is meant (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
-    /// For a pair: its backward.
+    /// For a pair, its backward.
     operation backward{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };
 
-/// Whether both ends of a message name the same content.
+/// Whether the labels of both ends of a message describe the same content.
 [[nodiscard]] constexpr bool is_same_content(const task_label& a, const task_label& b) {
     return a.op == b.op && a.value == b.value && a.consumer == b.consumer;
 }
 
-/// The name of a message's content: the operation that produces it, and the stage that it is for.
+/// The text that describes a message's content: the operation that produces it, and the stage for which it is meant.
 [[nodiscard]] inline std::string content_of(const task_label& message) {
     auto text = (message.value == value_kind::partial ? "the partial result of " : "") + to_string(message.op);
     if (message.consumer != adjacent_stage) text += " for stage " + std::to_string(message.consumer.value());

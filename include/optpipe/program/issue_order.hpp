@@ -12,18 +12,19 @@ namespace optpipe {
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// Positions in the list of the tasks that must have ended before this one starts. All these tasks are on other
+    /// The tasks that must have ended before this task starts, as positions in the list. All these tasks are on other
     /// lanes, and earlier in the list.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };
 
-/// The tasks of a program, in the order in which one thread may issue all of them: computations, transfers, both ends
-/// of messages, reductions and updates. The loop needs no clock. Each lane (a stream, or a thread) runs its tasks one
-/// after another in this order, beside the other lanes, and starts a task once all of its `after` have ended. So the
-/// start conditions of a transfer are in its `after`, and a task that must wait for a transfer lists it. Tasks wait
-/// only for inputs, and for memory that must be freed first. A loop that makes and frees tensors as the plan counts
-/// them (io/README.md, rules 8 and 9) stays within the plan's peak whatever the timing.
+/// The tasks of a program, in an order in which one thread may issue all of them. Tasks are computations, transfers,
+/// both ends of messages, reductions and updates. The loop needs no clock. Each lane (a stream, or a thread) runs its
+/// tasks one after another in this order, in parallel with the other lanes. It starts a task once all tasks in its
+/// `after` have ended. A transfer's `after` has the conditions for its start, and a task that must wait for a transfer
+/// has this transfer in its `after`. Tasks wait only for inputs, and for memory that must be freed first. A loop that
+/// makes and frees tensors as the plan counts them (io/README.md, rules 8 and 9) stays within the plan's peak whatever
+/// the timing.
 ///
 /// A single thread may also run all tasks of its rank one after another in this order, without looking at lanes and
 /// `after`. It doesn't deadlock with the other ranks, even if each send returns only once the message has been received

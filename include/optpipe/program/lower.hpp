@@ -11,15 +11,15 @@
 namespace optpipe {
 
 /// Lowers a schedule to the programs that run it, one per rank. Every lane keeps the order of the schedule.
-/// Instructions wait for their inputs, and for memory that must be freed first. So the programs follow the plan for any
-/// timing.
+/// Instructions wait for their inputs, and for memory that must be freed first. Thus the programs follow the plan with
+/// any timing.
 ///
-/// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
-/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Stages on one
-/// rank pass data on without a message; each other rank that needs an activation gets one message. Data that an edge
-/// holds is in the device arena: the data is sent when its consumer needs it, and then the memory is free. Keys and
+/// The device arena of each rank is as large as the peak of the plan, except for rounding of sizes. With
+/// `part_placement::contiguous`, gaps between stashes are added. The buffers of messages take additional memory. Stages
+/// on one rank pass data on without a message. Each other rank that needs an activation gets one message. Data that an
+/// edge holds is in the device arena. It is sent when its consumer needs it, and then its memory is freed. Keys and
 /// values of slices are in the device arena, too. The ranks of a group send each other their partial results. A pair is
-/// one instruction with the buffers, waits and messages of both its parts. `check_programs` accepts the programs.
+/// one instruction with the buffers, waits and messages of both of its parts. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds a
@@ -44,7 +44,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Whether a step's stashes and messages together stay within the addressable range.
+/// Whether the sizes of a step's stashes and messages together are small enough to be addressed.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
     const auto aligned = static_cast<double>(options.alignment);
     double bytes = 0.0;
@@ -67,9 +67,9 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 }
 
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. Values that are handed
-/// on in device memory are never split. If an arena then exceeds the plan's peak, although stashes may be split, a
-/// second attempt doesn't split stashes, and a third one also packs all buffers densely. Empty if the precedences have
-/// a cycle.
+/// on in device memory are never split. For this reason, an arena may exceed the plan's peak even if stashes may be
+/// split. In this case, a second attempt doesn't split stashes, and a third attempt also packs all buffers densely. The
+/// result is empty if the precedences have a cycle.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -21,7 +21,7 @@
 
 namespace optpipe::detail {
 
-/// Where an operation is: its instruction, and whether it is the backward of a pair there.
+/// The place of an operation: its instruction, and whether it is the backward of a pair in this instruction.
 struct operation_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -30,8 +30,8 @@ struct operation_place {
     friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
 };
 
-/// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match,
-/// and the instructions that depend on each other's buffers.
+/// Checks that programs execute a complete training step with the right buffers. Also finds the matching exchanges, and
+/// the instructions that depend on each other's buffers.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -104,7 +104,7 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or no
+    /// Checks an instruction at the end of a training step. Either every stage that trains weights has it once, or no
     /// stage has it.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
@@ -182,7 +182,7 @@ private:
         return false;
     }
 
-    /// Requires that these ends of messages follow one another, because messages match by their order.
+    /// Requires that these ends of messages run one after the other, because messages match by their order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
@@ -230,7 +230,7 @@ private:
         ++sent_[{made.stage, made.kind, made.microbatch}];
     }
 
-    /// Requires `before` to end before `after`, if both exist and are on one rank.
+    /// Requires that `before` ends before `after`, if both exist and are on one rank.
     void follows(const place& before, const place& after) {
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
@@ -312,7 +312,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// Checks that both instructions have the same buffers in these roles, or both none.
+    /// Checks that both instructions have the same buffers in these roles, or that neither has any.
     void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
@@ -375,7 +375,7 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that all equal microbatches of a stage with the same storage option stash the same numbers of bytes.
+    /// Checks that equal microbatches of a stage with the same storage option stash the same numbers of bytes.
     void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto op = at(f).op;
@@ -392,7 +392,8 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// The buffer of an instruction's only link of this kind; `no_buffer` if there is no such link, or several.
+    /// The buffer of an instruction's only link of this kind; `no_buffer` if there is no such link, or if there are
+    /// several.
     [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
@@ -425,7 +426,7 @@ private:
     struct ends_of_links {
         std::size_t inputs = 0;
         std::size_t outputs = 0;
-        /// The messages that the outputs need.
+        /// The messages for the outputs.
         std::vector<message_key> messages{};
     };
     void check_links_of_forward(const operation_place& f) {
@@ -478,7 +479,7 @@ private:
         const auto sent = sent_.find({op.stage, op.kind, op.microbatch});
         if (needed.size() != (sent == sent_.end() ? 0 : sent->second)) report(now, "hands on too much or too little");
     }
-    /// Checks the input from `before`, which may be on another rank, or not exist.
+    /// Checks the input from `before`, an operation that may be on another rank or may not exist.
     void check_input(const operation_place& now, const place& before, value_kind value, ends_of_links& ends) {
         if (!before) return;
         ++ends.inputs;
@@ -494,7 +495,7 @@ private:
         if (!message || message->second.part->buffer != in) return report(now, "has an input that isn't received");
         follows(message->second.at, now);
     }
-    /// Checks the output to `after`, which may be on another rank, or not exist.
+    /// Checks the output to `after`, an operation that may be on another rank or may not exist.
     void check_output(const operation_place& now, const place& after, value_kind value, ends_of_links& ends) {
         if (!after) return;
         ++ends.outputs;
@@ -513,7 +514,7 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks the keys and values that F of a slice leaves, and checks that this F uses the keys and values of all
+    /// Checks the keys and values that the F of a slice leaves. Also checks that this F uses the keys and values of all
     /// earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
@@ -534,7 +535,7 @@ private:
         const auto first_gradient = gradient_of(s, last);
         for (auto b = std::optional{m}; b; b = shape().microbatches.slice_before(*b)) {
             const auto maker = place_of(forward(s, *b));
-            if (!maker || !first_gradient) return; // reported at their cells
+            if (!maker || !first_gradient) return; // their own cells report the missing operations
             ends.inputs += keeps(back, link_way::input, value_kind::keys_values, *b, *maker);
             if (*b == last) continue;
             const auto way = *b == m ? link_way::input : link_way::output;
@@ -542,8 +543,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to the
-    /// slice's buffer: 1, or 0 if the slice leaves no keys and values.
+    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to this
+    /// buffer: 1, or 0 if the slice leaves no keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;
@@ -577,7 +578,7 @@ private:
     std::map<message_key, std::pair<message_end, message_end>> messages_;
     /// The number of messages that carry an operation's result.
     std::map<std::tuple<stage, operation_kind, microbatch>, std::size_t> sent_;
-    /// The sizes seen first, by stage, storage option, and factor of the microbatch on memory.
+    /// The first sizes seen, by stage, storage option, and the microbatch's factor on memory.
     std::map<std::tuple<stage, storage_index, double>, stash_sizes> sizes_;
     std::map<std::tuple<stage, storage_index, double>, std::size_t> added_;
 };

@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// Two instructions of a rank, the first of which must end before the second starts.
 using instruction_pair = std::pair<std::size_t, std::size_t>;
 
-/// The pairs of instructions that must be ordered so that every buffer is in use from its first to its last
-/// instruction, and no two overlapping buffers are in use at once.
+/// The pairs of instructions that must be ordered for two reasons: every buffer must be in use from its first to its
+/// last instruction, and overlapping buffers must not be in use at the same time.
 class lifetime_order {
 public:
     explicit lifetime_order(const rank_program& p) : p_{p} {}
@@ -38,7 +38,7 @@ public:
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);
         }
-        // A buffer's first use must come before its last use, even if no other instruction uses the buffer.
+        // The first use of a buffer must come before its last use, even if no other instruction uses the buffer.
         for (const auto& b : p_.buffers)
             if (b.first_use != b.last_use) pairs_.emplace_back(b.first_use, b.last_use);
         for (const auto arena : {memory_arena::device, memory_arena::host, memory_arena::message})
@@ -52,8 +52,8 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Puts buffers that share a byte in the order in which they are issued: the use of each buffer must end before the
-    /// use of the next buffer starts.
+    /// Orders buffers that share a byte. They are used in the order of issue, and the use of each buffer must end
+    /// before the use of the next buffer starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;

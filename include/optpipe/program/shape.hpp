@@ -20,7 +20,8 @@ namespace optpipe::detail {
     return "rank " + std::to_string(r) + ", instruction " + std::to_string(position);
 }
 
-/// Checks that all indices of one program are in range, and that markers are recorded before they are waited for.
+/// Checks that all indices in one program are in range, and that each marker is recorded before an instruction waits
+/// for it.
 class shape_check {
 public:
     shape_check(std::span<const rank_program> programs, std::size_t r, std::vector<violation>& found)

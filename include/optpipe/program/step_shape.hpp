@@ -12,11 +12,11 @@
 
 namespace optpipe {
 
-/// The properties on which the operations of a step depend, in addition to the numbers of stages and microbatches. The
+/// The properties that determine the operations of a step, together with the numbers of stages and microbatches. The
 /// default is the shape of problems that are plain (`is_plain`), or plain except for pairs.
 struct step_shape {
     edges::any feeds{};
-    /// The gradients that each stage computes; empty if all are full.
+    /// The kind of gradients that each stage computes. Empty if all stages compute all gradients.
     std::vector<gradient_kind> gradients{};
     microbatch_list<> microbatches{};
     stage_groups<> groups{};

@@ -21,10 +21,10 @@ enum class operation_kind : std::uint8_t {
     forward,         ///< F
     backward_input,  ///< I
     backward_weight, ///< W
-    backward,        ///< B: I and W in one operation
+    backward,        ///< B: runs I and W as one operation
     offload,         ///< OFFLOAD: copies the stash to the host
     reload,          ///< RELOAD: copies the stash back to the device
-    recompute,       ///< RECOMPUTE: restores, before the backward, the part of the stash that the forward didn't leave
+    recompute,       ///< RECOMPUTE: restores the dropped part of the stash before the backward
 };
 
 inline constexpr std::array all_operation_kinds{
@@ -69,8 +69,8 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The position, in the stage's list, of the storage option of this stage and microbatch. All operations of the
-    /// stage and microbatch have the same option.
+    /// The storage option of this stage and microbatch, as a position in the stage's list. All operations of the stage
+    /// and microbatch have the same option.
     storage_index storage = 0;
     /// Whether the operation is a part of a pair (schedule/pair.hpp).
     bool is_paired = false;
@@ -87,13 +87,13 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` have the same stage, kind and microbatch. Operations that differ only in their storage option,
-/// or in being part of a pair, count as the same work.
+/// Whether `a` and `b` have the same stage, kind and microbatch. The storage option doesn't matter, nor does being part
+/// of a pair.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
 
-/// The operation of kind `kind` on the stage and microbatch of `op`, outside pairs.
+/// The operation of kind `kind` with the stage and microbatch of `op`, not paired.
 constexpr operation sibling(operation op, operation_kind kind) {
     op.kind = kind;
     op.is_paired = false;
@@ -104,7 +104,7 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
 }
 
-/// The spelling with one letter for the kind, for pictures: `0C2` for 0RECOMPUTE2.
+/// The spelling with one letter for the kind, for pictures. For example, `0C2` stands for 0RECOMPUTE2.
 [[nodiscard]] inline std::string short_spelling(const operation& op) {
     return std::to_string(op.stage.value()) + letter_of(op.kind) + std::to_string(op.microbatch.value());
 }
@@ -153,7 +153,7 @@ template <pipeline_graph Graph>
     return gradients == gradient_kind::input && op.kind == operation_kind::backward_input;
 }
 
-/// Whether the backward of the stage may be split into I and W, or is an I alone.
+/// Whether the stage's backward may be split into I and W. Also true if the stage has I alone.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }
@@ -175,8 +175,7 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer names a
-/// storage option with transfers, and a recomputation one with recomputation.
+/// Whether the operation is a B in a problem without full backwards. Such a B stands for I and then W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -261,8 +260,8 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. The gradients of
-/// keys and values take the same memory once more for every slice except the last: from the start of the last slice's
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. For every slice
+/// except the last, the gradients of keys and values take the same amount again, from the start of the last slice's
 /// gradient to the end of the slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {

@@ -18,8 +18,8 @@ namespace optpipe {
 /// The parts of a pair: a forward and a backward that a rank runs as one operation. The forward and the backward of a
 /// pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
 ///
-/// In an order, the parts of a pair follow one another on their rank's compute lane. In a schedule, both parts have the
-/// times of the pair. A pair occupies the lane once; everything else about it follows from its parts.
+/// In an order, the parts of a pair are neighbours on their rank's compute lane. In a schedule, both parts have the
+/// times of the pair. A pair occupies the lane once. All its other properties follow from its parts.
 struct operation_pair {
     operation forward{};
     operation backward{};
@@ -56,7 +56,7 @@ inline constexpr std::string_view pair_suffix = "OVERLAP_F_B";
     return is_pair ? std::optional{pair_of(*f, *b)} : std::nullopt;
 }
 
-/// The list's element for a pair of these two operations; null if they can't be a pair.
+/// The element of the list that describes a pair of these two operations; null if they can't be a pair.
 template <bool IsStatic>
 [[nodiscard]] constexpr const overlap* overlap_of(const overlap_list<IsStatic>& overlaps, const operation& f,
                                                   const operation& b) {
@@ -93,7 +93,7 @@ template <class Operations> [[nodiscard]] constexpr bool has_pairs(const Operati
 }
 
 /// Calls `visit(forward, backward)` with the two timed operations of each pair of a schedule, rank by rank in the order
-/// of time. Marked operations without a partner are left out.
+/// of time. Marked operations without the other part of their pair are left out.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit) {
     if (!has_pairs(s.operations)) return;

@@ -21,7 +21,7 @@
 
 namespace optpipe::testing {
 
-/// The number and the sizes of the problems that a builder is tried on.
+/// The number and the sizes of the problems on which a builder is tried.
 struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
@@ -37,9 +37,9 @@ struct builder_failure {
     /// `code_of` prints the problem as C++, and `problem_to_json` of io/write_json.hpp prints it as a file for the
     /// program.
     problem smallest;
-    /// The builder's order for the problem, as far as there is one.
+    /// The builder's order for the problem, as far as it exists.
     std::vector<operation> order{};
-    /// Number of problems with the same failure, and the seed of the first for `make_random_problem`.
+    /// Number of problems with the same failure; and the seed of the first such problem for `make_random_problem`.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 
@@ -63,7 +63,7 @@ struct builder_report {
     /// Number of problems for which the builder gave an order.
     std::size_t applied = 0;
     double least_share = 0.0;
-    /// One failure of each kind.
+    /// For each kind of failure, one example.
     std::vector<builder_failure> failures{};
 
     [[nodiscard]] bool applies_often_enough() const {
@@ -84,7 +84,7 @@ namespace detail {
 
 enum class builder_mistake { none, throws, two_answers, no_order, wrong_order, invalid_schedule };
 
-/// The verdict on a builder for one problem. Verdicts with the same mistake and detail count as alike.
+/// The verdict on a builder for one problem. Verdicts with the same mistake and detail count as equal.
 struct builder_verdict {
     builder_mistake mistake = builder_mistake::none;
     int detail = 0;
@@ -150,10 +150,10 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind, but only with stages that keep or offload whole stashes. For other
-/// problems, builders are called through `build_uniform_schedule` (schedule/construct/uniform_storage.hpp), with one
-/// option at a time. A builder fails if it throws, gives an order that can't be executed or an invalid schedule, or
-/// gives another answer when called again. Each kind of failure is reported once, on the smallest problem found. A
+/// Tries a builder on random problems of every kind. In these problems, stages only keep or offload whole stashes. (For
+/// other problems, `build_uniform_schedule` in schedule/construct/uniform_storage.hpp calls builders with one option at
+/// a time.) A builder fails in four cases: it throws, its order can't be executed, its schedule is invalid, or its
+/// answer differs when it is called again. Each kind of failure is reported once, on the smallest problem found. A
 /// builder that refuses nearly all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {

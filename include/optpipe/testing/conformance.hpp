@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks of one rank. The checks use copies for all accesses to device memory, because the host may not be able to
-/// access device memory.
+/// The checks of one rank. All accesses to device memory are copies, because the host may not be able to access device
+/// memory.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -97,15 +97,15 @@ private:
             report("lane", "calls work another number of times than once");
     }
 
-    /// Several times, copies data to the device on one lane, and back on a second lane that waits for the first. In
-    /// every round, each marker is recorded again.
+    /// Copies data to the device on one lane, and back on a second lane that waits for the first. This is repeated
+    /// several times. In every round, each marker is recorded again.
     void check_markers() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        // The right data comes last, after copies that take a while.
+        // The right data comes last, after copies that take some time.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
@@ -182,8 +182,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first, but sent later: a copy precedes it in its lane.
-            // The direction that is received first alternates from round to round.
+            // The message of the backward direction is issued first, but sent later, because a copy precedes it in its
+            // lane. The direction that is received first alternates from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -204,9 +204,9 @@ private:
             }
     }
 
-    /// Every rank sends to both neighbours and receives from both in one exchange. On every rank the exchange lists a
-    /// receive first, so an executor that ran the messages one after the other would be stuck. An empty exchange that
-    /// follows on the same lane must not overtake the full one.
+    /// Every rank sends to both neighbours and receives from both in one exchange. On every rank, the exchange lists a
+    /// receive first. An executor that ran the messages one after the other would thus be stuck. An empty exchange that
+    /// follows on the same lane must not overtake this exchange.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -254,7 +254,7 @@ private:
                 on_.cancel(to_string(throws), "on purpose");
             else if (on_.self() == rank{0})
                 launch_throwing(on, throws, goes_on);
-            else // it receives a message that isn't sent
+            else // this rank receives a message that isn't sent
                 in_.exchange(on, {execution::receive_of(waits, first(device))});
             on_.finish();
             report("error", how_.by_cancel ? "`finish` says nothing of what a rank cancelled"
@@ -307,11 +307,11 @@ private:
 
 } // namespace detail
 
-/// Violations of the concepts by an executor, one sentence each; empty if there are none.
+/// Violations of the concepts by an executor, one sentence for each. The list is empty if there are none.
 ///
-/// Must be called on every rank at the same time, each with its executor, from a thread or process per rank. Lanes are
-/// held back by work and, with several ranks, also by messages. So anything that happens too early is found every time;
-/// only errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
+/// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. Lanes are
+/// held back by work and, with several ranks, also by messages. Thus commands that run too early are always found. Only
+/// errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

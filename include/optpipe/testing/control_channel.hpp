@@ -22,18 +22,18 @@ namespace optpipe::testing {
 
 struct control_channel_options {
     std::size_t rounds = 20;
-    /// Bytes of the longest text: more than any carrier sends at once.
+    /// Size of the longest text in bytes. No carrier sends as much at once.
     std::size_t bytes = std::size_t{1} << 20U;
-    /// Number of moments (of 0.1 ms) that a rank waits for a text before it gives up the run as stuck.
+    /// Number of moments (of 0.1 ms) after which a rank that waits for a text counts as stuck, and the run ends.
     std::size_t patience = 200'000;
-    /// Whether to end with a rank that cancels, after which the channel is unusable.
+    /// Whether to end with a rank that cancels. After that, the channel can't be used any more.
     bool with_error = true;
     std::uint64_t seed = 1;
 };
 
 namespace detail {
 
-/// All ranks draw the same random numbers, so each knows what the others send.
+/// All ranks draw the same random numbers, so each rank knows what the other ranks send.
 template <class Channel> class control_channel_checks {
 public:
     control_channel_checks(Channel& by, const control_channel_options& how)
@@ -87,9 +87,9 @@ private:
         }
     }
 
-    /// Publishes and reports texts; the ranks find the least of their numbers (`begin_minimum`, `minimum`). In some
-    /// rounds, rank 0 publishes before it calls `begin_minimum`, and one rank waits for these texts before it calls
-    /// `begin_minimum`. In the other rounds, rank 0 publishes afterwards.
+    /// Publishes and reports texts. The ranks find the least of their numbers (`begin_minimum`, `minimum`). In some
+    /// rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank waits for these texts before it
+    /// calls `begin_minimum`. In all other rounds, rank 0 publishes texts after the call.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -131,8 +131,8 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All ranks send to all, themselves included, before any rank receives; then again with a reader that is ahead of
-    /// its senders.
+    /// All ranks send to all ranks, including themselves, before any rank receives. This is repeated with a reader that
+    /// is ahead of its senders.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {
@@ -199,17 +199,17 @@ private:
     Channel& by_;
     control_channel_options how_;
     random_numbers random_;
-    /// On rank 0: reports that have arrived early.
+    /// On rank 0, reports that have arrived early.
     std::vector<std::deque<std::string>> reports_;
     std::vector<violation> found_;
 };
 
 } // namespace detail
 
-/// Violations of the concept by a control channel, one sentence each; empty if there are none. A channel that is also a
-/// peer channel is checked as both.
+/// Violations of the concept by a control channel, one sentence for each. The list is empty if there are none. A
+/// channel that is also a peer channel is checked as both.
 ///
-/// Must be called on every rank at the same time, each with its end, from a thread or process per rank.
+/// Call it on every rank at the same time, with the rank's end, from one thread or process per rank.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

@@ -35,8 +35,8 @@ public:
         write(t);
     }
     /// Reads the inputs of both tasks before any output is written. Reads the inputs of each task again after the other
-    /// task has written, because neither task may use a buffer that the other writes. Also fills and checks the memory
-    /// of the pair.
+    /// task has written, because neither task may use a buffer that the other task writes. Also fills and checks the
+    /// memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -81,8 +81,8 @@ public:
         ++reductions_;
     }
 
-    /// Number of weight gradients, recomputations, pairs, updates and reductions done. To be read when the executor has
-    /// finished.
+    /// Number of finished weight gradients, recomputations, pairs, updates and reductions. Read them when the executor
+    /// has finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
     [[nodiscard]] std::size_t pairs() const { return pairs_; }
@@ -128,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of the slices in `all`, except those of the forward's own slice, which the forward
-    /// has yet to write.
+    /// Checks the keys and values of the slices in `all`. Those of the forward's own slice are skipped, because the
+    /// forward hasn't written them yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -139,7 +139,7 @@ private:
     static operation operation_of(const execution::backward_task& t) {
         return optpipe::backward_input(t.stage, t.microbatch);
     }
-    /// Checks everything that the task reads.
+    /// Checks all buffers that the task reads.
     static void read(const execution::forward_task& t) {
         const auto op = operation_of(t);
         for (const auto& each : t.inputs)
@@ -157,7 +157,7 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// The content expected in the gradients of keys and values depends on the slice that added to them last.
+    /// The expected content of the gradients of keys and values depends on the slice that added to them last.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);
@@ -170,7 +170,7 @@ private:
         expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
         expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
         expect_keys_values(t.keys_values, op);
-        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the sequence's last slice sets them
+        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets them
         for (const auto& each : t.keys_values_gradients)
             expect(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value() + 1), op,
                    "gradient of keys and values");
@@ -193,8 +193,8 @@ private:
     }
 
     spend_time spend_;
-    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share the
-    /// vector.
+    /// For each stage, whether its last weight gradient was the last of the step. Stored as bytes, because lanes share
+    /// the vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

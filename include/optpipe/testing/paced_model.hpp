@@ -13,13 +13,12 @@
 
 namespace optpipe::testing {
 
-/// Makes another stage model as slow as the problem says: each operation ends when its planned time is over, or later
-/// if the model itself takes longer. With `tracing_model`, a paced model plays a plan through before there is a real
-/// model.
+/// Makes another stage model as slow as the problem says. Each operation ends when its planned time is over, or later
+/// if the model itself takes longer. With `tracing_model`, a plan can be run before there is a real model.
 ///
-/// For lanes that run work when its turn comes, as threads do; on a CUDA stream, a paced model would hold up the
-/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. The delay lengthens each
-/// operation, unless `spin` covers the delay.
+/// It suits lanes that run work after all earlier commands, as threads do. On a CUDA stream, a paced model would hold
+/// up the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens
+/// each operation, unless `spin` covers it.
 template <class Model> class paced_model {
 public:
     /// `unit` is the length of the problem's unit of time. An operation sleeps until `spin` before its end, and then
@@ -76,7 +75,7 @@ private:
         return duration_of(problem_, {t.stage, kind, t.microbatch, t.storage});
     }
 
-    /// Lasts from the start of an operation until its time is over.
+    /// Waits on destruction until the time of an operation is over. The time begins on construction.
     class pace {
     public:
         pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}

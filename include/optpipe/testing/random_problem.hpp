@@ -21,7 +21,7 @@ struct problem_ranges {
     std::size_t ranks = 3;
     std::size_t stages = 6;
     std::size_t microbatches = 4;
-    /// Limit on stages times microbatches.
+    /// Limit of stages times microbatches.
     std::size_t cells = 8;
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
@@ -32,7 +32,7 @@ struct problem_ranges {
     std::size_t storage_percent = 0;
     /// Percentage of problems with some of these: edges, frozen stages, groups, slices, microbatches that differ.
     std::size_t graph_percent = 0;
-    /// Forwards and backwards take 1 to `steps` grid steps; messages and transfers may take other times.
+    /// Forwards and backwards take 1 to `steps` grid steps. Messages and transfers may take other times.
     std::size_t steps = 4;
 };
 
@@ -150,8 +150,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has length 0: otherwise two ranks could exchange host memory at one instant,
-        // and no order of the two transfers could express that.
+        // With host limits, no transfer has length 0. Otherwise, two ranks could swap host memory at one instant, and
+        // no order of the two transfers could express this.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -169,8 +169,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws an option that holds all of the activation, or less with recomputation, in multiples of 0.25. Part or all
-    /// of the held memory may be transferred.
+    /// Draws an option that holds all of the activation or, with recomputation, less than that, in multiples of 0.25. A
+    /// part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};
@@ -183,8 +183,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Gives each stage a new list of options in random order: its old options, sometimes without the first, and up to
-    /// four new options. Stages often get the same options.
+    /// Gives each stage a new list of options in random order: its old options (sometimes without the first option) and
+    /// up to four new options. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -230,9 +230,9 @@ private:
         if (random_->chance(50)) set_factors(p);
         for (auto& limit : p.host_memory_limit)
             limit = optpipe::memory_size::unlimited();
-        grid_ /= 4.0; // sizes of edges and factors are whole halves, and may meet
+        grid_ /= 4.0; // sizes of edges and factors are multiples of 0.5, and may be multiplied with each other
     }
-    /// One of 0.5, 1, 1.5 and 2.
+    /// A random factor: 0.5, 1, 1.5 or 2.
     double factor() { return 0.5 * static_cast<double>(random_->between(1, 4)); }
 
     void set_edges(optpipe::problem& p) {
@@ -292,7 +292,7 @@ private:
             p.microbatches.set_factors(all);
     }
 
-    /// The memory that the microbatches of a sequence hold on a rank if they keep all of their memory to the end.
+    /// The memory that the microbatches of a sequence hold on a rank if none of them frees memory before the end.
     static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
         optpipe::memory_size all{};
         for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))
@@ -324,7 +324,8 @@ private:
 
 } // namespace detail
 
-/// A small random problem of any kind. At least one schedule is valid: one microbatch, or sequence, after the other.
+/// A small random problem of any kind. At least one schedule is valid: the schedule that runs one microbatch (or
+/// sequence) after the other.
 inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
     return detail::problem_maker{random, ranges}.make();
 }

@@ -16,8 +16,8 @@
 
 namespace optpipe::bootstrap {
 
-/// Distributes `bytes` of rank 0 to all ranks through a file that all of them see. The path must be new for each run,
-/// because a file left by an earlier run would be mistaken for the new one.
+/// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. The path must be new for each
+/// run. Otherwise, ranks would read the file of an earlier run.
 ///
 /// Rank 0 returns at once. The other ranks return when the file has appeared, or throw after `patience`.
 inline void share_by_file(std::span<std::byte> bytes, const std::filesystem::path& path, int rank,

@@ -46,14 +46,14 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Makes all calls on the socket return at once; poll tells when they can proceed.
+    /// Makes all calls on the socket return at once; `poll` tells when they can proceed.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
     int handle_;
 };
 
-/// A deadline shared by all waits of one exchange.
+/// A common deadline of all waits of one exchange.
 class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
@@ -113,7 +113,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
-/// The address of one end of a connection, as `ask` (`getsockname` or `getpeername`) reports it; empty if `ask` fails.
+/// The address of one end of a connection; empty if it can't be determined. `ask` is `getsockname` or `getpeername`.
 [[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
@@ -144,8 +144,8 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Connects to rank 0. Retries until the deadline, because the name of rank 0's host may not exist yet, or rank 0 may
-/// not listen yet.
+/// Connects to rank 0. Retries until the deadline, because the host name may not exist yet, or rank 0 may not listen
+/// yet.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {
@@ -185,7 +185,7 @@ inline bool receive_all(int handle, std::span<std::byte> bytes, const patience_l
 
 using rank_name = std::array<std::byte, 4>;
 
-/// The bytes that name a rank, the same on all machines.
+/// The bytes with which a rank names itself, the same on all machines.
 [[nodiscard]] inline rank_name name_of(std::uint32_t rank) {
     return {std::byte(rank >> 24U), std::byte(rank >> 16U), std::byte(rank >> 8U), std::byte(rank)};
 }
@@ -202,7 +202,7 @@ class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
         : listener_{std::move(listener)}, bytes_{bytes}, is_served_(static_cast<std::size_t>(ranks), false) {
-        is_served_.front() = true; // rank 0 itself
+        is_served_.front() = true; // rank 0 itself needs no bytes
     }
     /// Serves until the deadline, or until every other rank has been served. Returns the number of ranks served.
     [[nodiscard]] int serve(const patience_left& patience) {
@@ -234,7 +234,7 @@ private:
         peer.unblock();
         visitors_.push_back({std::move(peer)});
     }
-    /// Reads from a visitor. Returns true if nothing more is expected from the visitor.
+    /// Reads from a visitor. Returns true if no more data are expected from the visitor.
     bool is_done(visitor& v, const patience_left& patience, int& served) {
         const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
         if (heard < 0 && would_block()) return false;
@@ -259,8 +259,8 @@ private:
 } // namespace detail
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched the bytes; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
-/// includes the number of ranks that connected.
+/// fetched the bytes. The other ranks connect and name themselves. Every rank throws after `patience`. The error of
+/// rank 0 includes the number of ranks that connected.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

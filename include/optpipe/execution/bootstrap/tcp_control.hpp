@@ -42,7 +42,8 @@ struct control_frame {
         text,    ///< see `execution::control_letter`
         value,   ///< see `execution::control_letter`
         peer,    ///< see `execution::control_letter`
-        failure, ///< the number is a rank; the text is operation and reason, separated by a line end
+        failure, ///< a failure: the number is a rank, and the text has the operation and the reason, separated by a
+                 ///< line end
         goodbye, ///< the last frame of the sender
     };
     static constexpr std::size_t header = 1 + 2 * 8;
@@ -83,7 +84,7 @@ private:
     }
 };
 
-/// Wakes a thread that is in `poll`.
+/// Wakes a thread that waits in `poll`.
 class wake_pipe {
 public:
     wake_pipe() {
@@ -113,18 +114,19 @@ private:
 
 } // namespace detail
 
-/// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
-/// Such a channel serves executors that can't tell other processes of failures themselves, such as NCCL's
-/// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time: the destructor
-/// waits for the others, at most for `patience`. A lost connection counts as a failure of the rank at its other end. If
-/// several ranks fail at the same time, each may report its own reason.
+/// One rank's control channel over sockets, which stay open. Rank 0 listens at host:port, and all other ranks connect
+/// to it. Such a channel serves executors that can't tell other processes of failures themselves, such as NCCL's
+/// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time. The destructor
+/// waits for the other ranks, at most for `patience`. A lost connection counts as a failure of the rank at its other
+/// end. If several ranks fail at the same time, each may report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when this rank has connected, or on rank 0 when all have. Throws `network_error` after `patience`.
+    /// Returns when this rank has connected; on rank 0, when all ranks have connected. Throws `network_error` after
+    /// `patience`.
     tcp_control(const std::string& host, const std::string& port, rank self, std::size_t ranks, milliseconds patience)
         : patience_{patience}, channel_{self, ranks, patience, failed_, mutex_, *this}, registration_{failed_, *this} {
         if (self == rank{0})
@@ -167,7 +169,7 @@ private:
         bool has_left = false;
     };
 
-    // The greetings, which are exchanged before the thread starts.
+    // Exchanges the greetings before the thread of the channel starts.
 
     /// The first message of a rank. A peer that sends anything else isn't a rank.
     struct greeting {
@@ -176,7 +178,7 @@ private:
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// How long a silent connection may delay the ranks: longer than it takes to resend a lost packet.
+    /// Time by which a silent connection may delay the ranks. It is longer than the time to resend a lost packet.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {
@@ -213,7 +215,7 @@ private:
                                 " got no answer from rank 0 within " + std::to_string(patience_.count()) + " ms"};
         peers_.push_back({rank{0}, std::move(socket)});
     }
-    /// Disables delays and blocking: messages are small, and a rank waits for each of them.
+    /// Makes the socket send at once and never block. Messages are small, and a rank waits for each message.
     static void set_up(int socket) {
         const int on = 1;
         ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -236,7 +238,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false once this rank and all others have left, or the time for leaving is over.
+    /// Returns false once all ranks, including this rank, have left, or the time for leaving is over.
     bool step() {
         std::optional<time_point> leaving;
         {
@@ -280,8 +282,8 @@ private:
         const auto what = failed_.what();
         send_to_all({frame::kind_type::failure, what.rank().value(), what.operation() + '\n' + what.reason()});
     }
-    /// Waits until a socket can be read or written, another thread wakes this one by the pipe, or the time to leave is
-    /// over.
+    /// Waits until a socket can be read or written, another thread wakes this thread through the pipe, or the time for
+    /// leaving is over.
     void await_sockets(const std::optional<time_point>& leaving) {
         polled_.assign(1, {pipe_.handle(), POLLIN, 0});
         for (const auto& each : peers_)

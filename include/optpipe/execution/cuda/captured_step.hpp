@@ -8,7 +8,7 @@
 
 namespace optpipe::cuda::detail {
 
-/// A graph, and the events that it was captured with. Belongs to the current device.
+/// A graph, and the events with which it was captured. Belongs to the current device.
 struct captured_step {
     event begin{};
     /// Events at the ends of the captured streams.

@@ -48,8 +48,8 @@ private:
     bool is_other_ = false;
 };
 
-/// Lets kernels and copies of each of these devices access the memory of the others. Pairs of devices that can't access
-/// each other are skipped: copies between them go through the host.
+/// Lets kernels and copies of each of these devices access the memory of all others. Pairs of devices that can't access
+/// each other are skipped. Copies between such devices go through the host.
 inline void enable_peer_access(const std::set<int>& devices) {
     for (const int from : devices)
         for (const int to : devices) {

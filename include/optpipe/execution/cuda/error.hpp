@@ -32,7 +32,7 @@ inline void check(cudaError_t status, std::string_view call) {
 inline void check_last_error(std::string_view what) {
     const auto left = cudaPeekAtLastError();
     if (left != cudaErrorNotReady) return check(left, what);
-    static_cast<void>(cudaGetLastError()); // from a query of an event, which is no error
+    static_cast<void>(cudaGetLastError()); // comes from a query of an event, and isn't an error
 }
 
 namespace detail {

@@ -37,7 +37,8 @@
 
 namespace optpipe::cuda {
 
-/// Allocates a rank's memory. Host memory is near the device: threads on the device's NUMA node touch its pages first.
+/// Allocates a rank's memory. Host memory is placed near the device, because threads on the device's NUMA node touch
+/// its pages first.
 class memory {
 public:
     explicit memory(int device, std::size_t pinned_part, leak_flag leaks)
@@ -51,8 +52,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use these bytes for
-    /// stashes and messages. All ranks on the device share the bytes.
+    /// Number of free bytes on the device. Once ranks have joined and the engine has its weights, a plan may use these
+    /// bytes for stashes and messages. All ranks on the device share these bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -83,8 +84,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. To be used only by the thread that issues. Pass `cuda::lowering_defaults` or
-/// `nccl::lowering_defaults`, perhaps changed, to `lower` for programs of this executor, because `lower` itself knows
+/// One rank on a CUDA device. Only the thread that issues may use it. To make programs for this executor, pass
+/// `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to `lower`, because `lower` itself knows
 /// nothing about devices.
 class executor {
 public:
@@ -120,7 +121,7 @@ public:
     [[nodiscard]] cuda::transport& transport() { return transport_; }
     [[nodiscard]] cuda::memory& memory() { return memory_; }
 
-    /// Waits for captured steps, too.
+    /// Waits for all work, including captured steps.
     void finish() {
         const auto mine = lanes_once_issued();
         if (group_.failed.happened().load()) tell_and_abandon();
@@ -147,7 +148,7 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
+    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor keeps the graph as long as
     /// it lives. `capture` can't be used with `options::record_times`. Nothing may be running when `capture` is called.
     /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
     /// if the step can't be issued. If an operation failed, all ranks throw its error.
@@ -165,8 +166,8 @@ public:
         }
         return step_graph{steps_.size() - 1};
     }
-    /// Starts a captured step after all captured steps that this executor has launched; `finish` waits for it. Call
-    /// `finish` between a captured step and an issued one, because nothing else keeps them in order.
+    /// Starts a captured step after all captured steps that this executor has launched. `finish` waits for the step.
+    /// Call `finish` between a captured step and an issued one, because nothing else keeps them in order.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -180,7 +181,7 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    /// How a wait ended; for several streams, the worst end.
+    /// How a wait ended. For several streams, this is the worst end.
     enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {
@@ -204,14 +205,14 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before their messages disappear; otherwise they would report the missing
+    /// Tells the other ranks of the failure before their messages disappear. Otherwise, they would report the missing
     /// messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
     }
-    /// Makes sure that nothing on the device waits for other ranks any more. Graphs are destroyed first, because they
-    /// may hold messages.
+    /// Ensures that nothing on the device waits for other ranks any more. Graphs are destroyed first, because they may
+    /// contain messages.
     void abandon() noexcept {
         for (auto& each : steps_)
             each->work.reset();
@@ -259,7 +260,7 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// Waits for all lanes. Abandons this rank's work if some lanes don't end in time.
+    /// Waits for all lanes. If some lanes don't end in time, abandons this rank's work.
     wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         auto all = wait_end::over;
@@ -284,7 +285,7 @@ private:
         }
         return wait_end::failed;
     }
-    /// The task that is probably running; preferably one that doesn't wait for anything.
+    /// The task that is probably running. A task that doesn't wait for anything is preferred.
     [[nodiscard]] std::string first_open() {
         std::string place = has_launched_ ? "a captured step" : "on the device";
         try {
@@ -297,12 +298,12 @@ private:
                     if (!open->waits) break;
                 }
             }
-        } catch (const error&) { // thrown by a device that can't even answer the query
+        } catch (const error&) { // the device can't even answer the query
         }
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until no command of this rank is held back, or reports the command that is held back.
+    /// Waits until no command of this rank is held back. If that takes too long, reports the command that is held back.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -345,20 +346,20 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// The stream in which captures start and captured steps are launched; created by the first capture.
+    /// The stream in which captures start and captured steps are launched. The first capture creates it.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
-    /// Whether captured steps were launched since the executor last finished.
+    /// Whether captured steps were launched after the executor last finished.
     bool has_launched_ = false;
-    /// The result of waiting after an error. If the device didn't finish, memory must never be freed.
+    /// How the wait after an error ended. If the device didn't finish, memory must never be freed.
     wait_end drained_ = wait_end::over;
     bool has_warned_ = false;
 };
 
 static_assert(execution::check_executor<executor>());
 
-/// The ranks of one process, on one device or several. Virtual ranks on one GPU can divide its multiprocessors with
-/// streams from `green_contexts`; memory, its bandwidth and the link to the host are shared.
+/// The ranks of one process, on one device or several devices. Virtual ranks on one GPU can divide its multiprocessors
+/// with streams from `green_contexts`. They share the GPU's memory, its bandwidth and its link to the host.
 class cluster {
 public:
     explicit cluster(std::size_t ranks, const options& how = {}) {
@@ -372,7 +373,7 @@ public:
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
 
-    /// See `executor::capture`: captures the steps that `issue()` issues on all ranks, together.
+    /// Captures the steps that `issue()` issues on all ranks as one graph; see `executor::capture`.
     template <class Issue> step_graph capture(const Issue& issue) {
         std::vector<executor*> all;
         for (const auto& each : executors_)
@@ -380,7 +381,7 @@ public:
         return executors_.front()->capture(all, issue);
     }
     void launch(step_graph which) { executors_.front()->launch(which); }
-    /// Waits for all ranks, even if some of them throw, and throws the first error.
+    /// Waits for all ranks, even if some throw, and throws the first error.
     void finish() {
         std::exception_ptr first;
         for (auto& each : executors_) {

@@ -10,7 +10,7 @@
 namespace optpipe::cuda {
 
 /// The work of a whole step, launched by one call. A graph with NCCL messages must be destroyed before their
-/// communicators; `executor::capture` ensures that.
+/// communicators. `executor::capture` ensures that.
 class graph {
 public:
     /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. All streams with

@@ -12,15 +12,15 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run at the same time,
-/// like kernels of several devices. Memory bandwidth and copy engines stay shared.
+/// Splits the multiprocessors of one device among several virtual ranks. The kernels of these ranks can then run at the
+/// same time, like kernels on several devices. Memory bandwidth and copy engines stay shared.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
 /// needs to be linked with the driver.
 class green_contexts {
 public:
-    /// Makes `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if
-    /// the device can't be split into such parts.
+    /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
+    /// Throws if the device can't be split into such parts.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};
@@ -46,7 +46,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
     [[nodiscard]] unsigned multiprocessors(std::size_t part) const { return parts_[part].sm.smCount; }
-    /// A stream whose kernels run on part `part` alone.
+    /// A stream whose kernels run only on part `part`.
     [[nodiscard]] stream make_stream(std::size_t part, int priority = 0) const {
         CUstream made = nullptr;
         run<PFN_stream>("cuGreenCtxStreamCreate", &made, contexts_[part], unsigned{CU_STREAM_NON_BLOCKING}, priority);
@@ -62,14 +62,14 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the other functions came one version
-                                          // before
+        constexpr unsigned since = 12050; // the CUDA version of cuGreenCtxStreamCreate; the other functions came one
+                                          // version earlier
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
         if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
         const CUresult status = reinterpret_cast<Function>(found)(arguments...);
-        // The first hundreds of values of CUresult and cudaError_t agree.
+        // The first hundreds of values of CUresult and cudaError_t are equal.
         if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
     }
     void add(int device, CUdevResource& part) {
@@ -83,7 +83,7 @@ private:
         for (const auto context : contexts_) {
             try {
                 run<PFN_destroy>("cuGreenCtxDestroy", context);
-            } catch (const error&) { // nothing can be done about it
+            } catch (const error&) { // the error can't be handled here
             }
         }
         contexts_.clear();

@@ -51,7 +51,7 @@ namespace detail {
 
 struct marker_state {
     event done{};
-    /// Number of records requested, and number of records put into a stream.
+    /// Number of requested records, and number of records put into a stream.
     std::uint64_t asked = 0;
     std::uint64_t recorded = 0;
 };
@@ -79,21 +79,22 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange is in the stream; if not, the lane is held back, and `carry` is called again for
-    /// it. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane calls `forget` before it is destroyed.
+    /// Returns whether the exchange is in the stream. If it isn't, the lane is held back, and `carry` is called again
+    /// for the exchange. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane calls `forget` before the
+    /// lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane: its kind, and the number of commands that it has room for. Throws if the carrier can't combine
-    /// the messages of the announced lane with the messages of the other lanes. Called before all other functions,
-    /// without the mutex.
+    /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't
+    /// combine the messages of the announced lane with the messages of the other lanes. Called before all other
+    /// functions, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
     /// The first message in the streams that hasn't ended, if the carrier knows it.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
-    /// Called when everything in the streams has ended.
+    /// Called when all work in the streams has ended.
     virtual void forget_messages() noexcept {}
-    /// Called after a failure: makes sure that nothing on the device waits for other ranks any more.
+    /// Called after a failure: ensures that nothing on the device waits for other ranks any more.
     virtual void abandon() noexcept {}
 
 protected:
@@ -101,8 +102,8 @@ protected:
 };
 
 /// State shared by the ranks of one process. The group's mutex is held whenever work is put into a stream, except while
-/// a model launches. A launch may take long or wait for another rank, so the rank's own thread launches without the
-/// mutex.
+/// a model launches. A launch may take long or wait for another rank. Therefore the rank's own thread launches without
+/// the mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
@@ -112,7 +113,7 @@ struct rank_group {
     device_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-/// State shared by the lanes of a rank.
+/// State that the lanes of a rank share.
 struct rank_place {
     rank self{};
     int device = 0;
@@ -140,7 +141,7 @@ struct lane_state {
         group.lanes.erase(std::find(group.lanes.begin(), group.lanes.end(), this));
     }
 
-    /// Stores the times of the tasks since the last call. The tasks must have ended.
+    /// Stores the times of the tasks that were issued since the last call. The tasks must have ended.
     void measure() {
         if (!place.clock) return;
         for (std::size_t i = 0; i < used; ++i)
@@ -153,9 +154,10 @@ struct lane_state {
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
-    /// Commands held back by an exchange whose partner hasn't come, or by a marker that a held-back lane will record.
+    /// Commands that are held back. They wait for an exchange whose partner hasn't come, or for a marker that a
+    /// held-back lane will record.
     std::deque<command> held{};
-    /// Commands since the executor last finished.
+    /// Commands issued since the executor last finished.
     progress issued;
     /// Whether the exchange at the front has been given to the carrier.
     bool is_offered = false;
@@ -168,7 +170,7 @@ struct lane_state {
 
 } // namespace detail
 
-/// A point that lanes wait for: an event, and the number of its records.
+/// A point for which lanes can wait: an event, and the number of its records.
 class marker {
 public:
     marker() : state_{std::make_unique<detail::marker_state>()} {}
@@ -181,9 +183,9 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when the
-/// threads of both ranks have issued it. The first of the two threads doesn't wait: the lane keeps the commands after
-/// the message, until the other rank has issued the message. The other rank's thread puts the kept commands into the
-/// stream, except for launches. The rank's own thread does the launches when it next puts a command into a lane, or
+/// threads of both ranks have issued it. The first of the two threads doesn't wait. Its lane keeps the following
+/// commands until the other rank has issued the message. The other rank's thread puts the kept commands into the
+/// stream, except for launches. The rank's own thread does the launches when it puts its next command into a lane, or
 /// finishes.
 class lane {
 public:
@@ -229,7 +231,7 @@ public:
         put(c);
     }
 
-    /// Times of the tasks. To be read after the executor has finished.
+    /// Times of the tasks. Read them after the executor has finished.
     [[nodiscard]] std::span<const execution::task_times> times() const { return state_->times; }
     void forget_times() {
         state_->used = 0;
@@ -238,7 +240,7 @@ public:
 
 private:
     friend struct flow;
-    /// A second handle of the lane, to be passed to work. The handle owns nothing.
+    /// Makes a second handle of the lane, which can be passed to work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -267,7 +269,7 @@ struct flow {
             group.moved.notify_all();
         } while (drain_all(group, lock, true));
     }
-    /// Whether this thread has something to launch.
+    /// Whether a command of this thread can be launched.
     static bool has_launch(const detail::rank_group& group) {
         return std::any_of(group.lanes.begin(), group.lanes.end(), [](const auto* s) {
             return !s->held.empty() && !s->is_launching && is_launch(s->held.front()) && is_issued_here(*s);
@@ -284,7 +286,7 @@ struct flow {
             // The calling thread may belong to another rank, with another current device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // the error of another rank, which has failed meanwhile
+        } catch (const execution_error& e) { // the error of another rank that has failed in the meantime
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -327,19 +329,19 @@ private:
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // An exchange that can't be issued yet has still been offered, which may complete another lane's
-                // exchange.
+                // An exchange that can't be issued yet counts as progress if it was offered, because the offer may
+                // complete another lane's exchange.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();
                 s->is_offered = false;
-                if (launches) return true; // lanes may have come and gone meanwhile
+                if (launches) return true; // lanes may have been added or removed meanwhile
             }
         return any;
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// The place to report for a command that is no task.
+    /// The place to report for a command that isn't a task.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -385,7 +387,7 @@ private:
         }
         return true;
     }
-    /// Splits copies so that none crosses from one part of pinned memory into the next.
+    /// Splits copies so that no copy crosses the end of a part of pinned memory.
     static void copy_by_parts(state& on, execution::copy_piece rest, cudaMemcpyKind direction) {
         while (!rest.from.empty()) {
             const std::byte* const host = direction == cudaMemcpyDeviceToHost ? rest.to.data() : rest.from.data();

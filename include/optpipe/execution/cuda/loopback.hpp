@@ -11,12 +11,12 @@
 
 namespace optpipe::cuda {
 
-/// Carries messages between ranks of one process by copies between device memories: for several virtual ranks on one
-/// GPU, or GPUs with access to each other.
+/// Carries messages between ranks of one process by copies between device memories. The ranks are virtual ranks on one
+/// GPU, or on GPUs that can access each other's memory.
 class loopback final : public detail::carrier {
 public:
-    /// An exchange ends once each of its messages has ended. The receiver's stream performs the copy, and events make
-    /// each of the two streams wait for the other.
+    /// An exchange ends once each of its messages has ended. The receiver's stream performs the copy. Events make
+    /// sender and receiver wait for each other.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;
@@ -37,7 +37,7 @@ private:
     };
     struct exchange {
         std::size_t left = 0;
-        /// The points where the lane reached the exchange, and where the exchange's last copy ended.
+        /// The point where the lane reached the exchange, and the point where the last copy of the exchange ended.
         event arrived{};
         event copied{};
     };

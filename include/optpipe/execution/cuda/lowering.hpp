@@ -6,11 +6,11 @@
 
 namespace optpipe::cuda {
 
-/// Most bytes of host memory that one call pins, unless `options::pinned_part` says otherwise.
+/// Largest number of bytes of host memory that one call pins, unless `options::pinned_part` is set.
 inline constexpr std::size_t pinned_part_bytes = std::size_t{64} << 30U;
 
-/// The options to start from for programs on a GPU: use them for every program of a `cuda::executor`. Each part of a
-/// stash is contiguous, as kernels expect, and on the host it lies within one pinned part.
+/// Options for programs on a GPU. Use them, perhaps changed, for every program of a `cuda::executor`. With these
+/// options, each part of a stash is contiguous, as kernels expect. On the host, the part lies within one pinned part.
 ///
 /// `lower` doesn't know what will run its programs, and the defaults of `lowering_options` minimise memory, not the
 /// number of pieces. Other options also work, but `execution::contiguous` throws if a part of a stash has several

@@ -15,31 +15,33 @@
 
 namespace optpipe::cuda {
 
-/// Returns the stream to use for a lane; null: the lane creates its own.
+/// Returns the stream to use for a lane. If it returns null, the lane creates its own stream.
 using stream_source = std::function<cudaStream_t(rank, lane_kind)>;
 
 struct options {
     int device = 0;
     /// The device of each rank of a `cluster`; ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
-    /// Time limit of a rank's waits: for another rank at a message on the host, and for its device at the end of a
-    /// step. Must be longer than a step takes.
+    /// Time limit for two kinds of waits of a rank: for another rank at a message on the host, and for its device at
+    /// the end of a step. The limit must be longer than a step.
     std::chrono::milliseconds patience{60'000};
     /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
-    /// it may still use is never freed. With a longer limit less memory is lost, but the error comes later.
+    /// it may still use is never freed. With a longer limit, memory is lost less often, but the error comes later.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. The streams are borrowed: their owner keeps them until the
-    /// lanes are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.
+    /// lanes are destroyed. If this member is empty, each lane creates its own stream, with the highest priority for
+    /// messages.
     stream_source streams{};
-    /// Whether to record times with events around every task. If times are recorded, graphs can't be captured.
+    /// Whether to record the times of all tasks by events. If times are recorded, graphs can't be captured.
     bool record_times = false;
-    /// Most bytes of host memory that one call pins, rounded up to pages, because drivers refuse to pin very many pages
-    /// at once. In programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
+    /// Largest number of bytes of host memory that one call pins, rounded up to pages. There is a limit because drivers
+    /// refuse to pin very many pages at once. If `lowering_options::host_part` differs from this value, data that
+    /// crosses the end of a part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
-    /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,
-    /// it asks the channel for failures of other ranks. `finish` throws a failure of another rank at once, without
-    /// waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must
-    /// outlive the executors.
+    /// The channel for failures, or null. It is told at once if this rank fails. While this rank waits for its device
+    /// or for NCCL, it polls the channel for failures of other ranks. `finish` throws a failure of another rank at
+    /// once, without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The
+    /// channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

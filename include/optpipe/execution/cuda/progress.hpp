@@ -12,8 +12,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// Waits until everything in a stream has ended, or until the deadline. Returns whether everything in the stream has
-/// ended. `check()` is called repeatedly, and may throw.
+/// Waits until all work in a stream has ended, or until the deadline. Returns whether all work has ended. `check()` is
+/// called repeatedly, and may throw.
 template <class Check>
 [[nodiscard]] bool await(stream_ref where, std::chrono::steady_clock::time_point deadline, const Check& check) {
     while (!where.done()) {
@@ -24,16 +24,16 @@ template <class Check>
     return true;
 }
 
-/// The latest tasks in a stream, with the events around them. The events show the stream's progress. Events must live
-/// as long as their entries. Keeps the latest `most` entries.
+/// The latest tasks in a stream, with the events before and after them. The events show the stream's progress. Events
+/// must live as long as their entries. Only the latest `most` entries are kept.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}
 
     void put(const task_label& task) { add({entry_kind::task, task, nullptr}); }
-    /// The next entries wait for the event.
+    /// Adds a wait: all later entries wait for the event.
     void wait(const event& e) { add({entry_kind::wait, {}, &e}); }
-    /// The event is recorded after the last entry.
+    /// Adds a record: the event is recorded after the previous entry.
     void record(const event& e) { add({entry_kind::record, {}, &e}); }
     void clear() { entries_.clear(); }
     [[nodiscard]] std::size_t size() const { return entries_.size(); }
@@ -49,7 +49,7 @@ public:
         /// Whether the task waits for an event of another stream.
         bool waits = false;
     };
-    /// The first task that isn't known to have ended.
+    /// The first task that may still be running; empty if all tasks are known to have ended.
     [[nodiscard]] std::optional<open_task> first_open() const {
         bool waits = false;
         for (std::size_t i = first_after_done(); i < entries_.size(); ++i) {

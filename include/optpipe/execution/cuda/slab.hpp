@@ -20,8 +20,7 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may never stop using some memory; that memory is then never freed. Null if the memory can always be
-/// freed.
+/// Whether a device may never stop using some memory; such memory is never freed. Null if memory can always be freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.
@@ -57,20 +56,20 @@ inline constexpr std::size_t page_bytes = 4096;
 [[nodiscard]] constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
-/// Bytes from `at` to the end of its part of pinned memory, for parts of size `part` > 0.
+/// Number of bytes from `at` to the end of its part of pinned memory, for parts of size `part` > 0.
 [[nodiscard]] inline std::size_t part_end(const std::byte* at, std::size_t part) {
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// Pages of the host. If the pages fit into one part, they don't cross the end of a part; otherwise they start at the
-/// beginning of a part.
+/// Pages of the host. Pages that fit into one part don't cross the end of a part. Larger ranges start at the beginning
+/// of a part.
 class page_range {
 public:
     page_range() = default;
     /// Throws `std::bad_alloc`.
     page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
         if (bytes == 0) return;
-        // Reserves addresses only, which costs nothing. Addresses that aren't used are returned at once.
+        // Reserves addresses only, which takes no memory. Unused addresses are returned at once.
         const auto reserved = bytes + std::min(bytes, part);
         void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc{};
@@ -95,7 +94,7 @@ public:
     }
     [[nodiscard]] std::byte* begin() const { return begin_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
-    /// Gives up ownership without freeing.
+    /// Gives up ownership without freeing the pages.
     void leak() noexcept { begin_ = nullptr; }
 
 private:
@@ -107,16 +106,17 @@ private:
 
 /// Options of a `pinned_slab`.
 struct pinned_options {
-    /// Most bytes that one call pins, rounded up to pages.
+    /// Largest number of bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first: pages are placed in the memory next to these processors. If empty,
-    /// any processor may touch the pages first.
+    /// The processors that touch the pages first. Pages are placed in the memory next to the processor that touches
+    /// them first. If the list is empty, any processor may touch the pages first.
     std::vector<int> processors{};
 };
 
-/// All host memory that a plan offloads to, as one block that the device can copy from and to at full speed.
+/// All host memory for offloaded data of a plan, as one block. The device can copy from and to this block at full
+/// speed.
 ///
-/// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
+/// Several threads touch the pages before they are pinned; this is faster than cudaHostAlloc. The pages are pinned in
 /// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. Parts end at
 /// multiples of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part`
 /// requires.

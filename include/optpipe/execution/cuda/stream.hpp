@@ -10,7 +10,7 @@
 namespace optpipe::cuda {
 
 /// A point in a stream's work that other streams can wait for. An event records no time, because recording times is
-/// slower. Belongs to the current device, like streams; only streams of that device record it.
+/// slower. Like a stream, an event belongs to the current device. Only streams of this device may record the event.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -37,11 +37,11 @@ private:
     cudaEvent_t event_ = nullptr;
 };
 
-/// An event that has a time.
+/// An event that records its time.
 class timed_event : public event {
 public:
     timed_event() : event{with_times{}} {}
-    /// Both events must have happened.
+    /// Both events must have occurred.
     [[nodiscard]] double milliseconds_since(const timed_event& earlier) const {
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, earlier.native(), native()), "cudaEventElapsedTime");
@@ -69,7 +69,7 @@ protected:
     cudaStream_t stream_;
 };
 
-/// An owned stream. Its work doesn't wait for the default stream, and its destruction doesn't wait for running work.
+/// An owned stream. Its work doesn't wait for the default stream. The destructor doesn't wait for running work.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };

@@ -18,8 +18,8 @@ namespace optpipe::mpi {
 /// A rank that fails reports its failure to rank 0. Rank 0 takes the first report it gets as the verdict on the run,
 /// and tells all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it
 /// is done. A rank that leaves without a failure also reports that it is done. When all ranks are done, or after the
-/// time limit `patience`, rank 0 announces the end, and which ranks haven't answered. If rank 0 itself is gone, the
-/// others stop waiting after twice the limit. To be used by one thread at a time.
+/// time limit `patience`, rank 0 announces the end, and names the ranks that haven't answered. If rank 0 itself is
+/// gone, the other ranks stop waiting after twice the limit. Only one thread at a time may use an agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -37,7 +37,7 @@ public:
         board_.send(optpipe::rank{0}, n);
         begin_to_end();
     }
-    /// Announces that this rank has no messages under way, and won't have any again.
+    /// Announces that this rank has no messages under way, and won't send or receive any more.
     void done() {
         if (done_[self()]) return;
         done_[self()] = true;
@@ -51,15 +51,15 @@ public:
             take(came->from, came->what);
             moved = true;
         }
-        const auto now = std::chrono::steady_clock::now(); // read once: the same time decides whether to close, and why
-                                                           // the run is over
+        const auto now = std::chrono::steady_clock::now(); // read once, because the same time must decide whether to
+                                                           // close, and why the run is over
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// To be called if even notices can't be sent or received.
+    /// Call it if even notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";
@@ -68,8 +68,8 @@ public:
     /// The error that ended the run, as soon as it is known.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// A text with the ranks that didn't answer at the end, or that still have messages under way; empty if there are
-    /// none.
+    /// A text that lists the ranks that didn't answer at the end, or that still have messages under way. Empty if there
+    /// are no such ranks.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -80,8 +80,9 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. An answer that came after
-    /// the end could be received by a later communicator to which MPI gives the same identity.
+    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still answer a verdict. If
+    /// an answer came after the end, a later communicator could receive it, because MPI may give the same identity to
+    /// both communicators.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 
@@ -118,7 +119,7 @@ private:
             missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});
         closed_ = true;
-        *deadline_ += patience_; // time for these notices to be sent
+        *deadline_ += patience_; // adds time to send these notices
     }
 
     template <class Is> [[nodiscard]] std::string listed(const std::string& what, const Is& is) const {

@@ -12,12 +12,12 @@
 
 namespace optpipe::mpi {
 
-/// A copy of another communicator. The copy returns errors, and carries only our own messages.
+/// A copy of another communicator. The copy returns errors, and carries only messages of this library.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined; throws if they don't within `patience`.
+    /// Returns when all ranks have joined. Throws if they don't join within `patience`.
     communicator(MPI_Comm of, milliseconds patience) {
         auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
         MPI_Request made = MPI_REQUEST_NULL;
@@ -25,7 +25,7 @@ public:
         check(MPI_Comm_rank(of, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(of, &ranks_), "MPI_Comm_size");
         if (!wait(made, patience)) {
-            static_cast<void>(copy.release()); // MPI may still write the copy
+            static_cast<void>(copy.release()); // MPI may still write to this copy
             throw timeout_error{"mpi: rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " waited " +
                                 std::to_string(patience.count()) + " ms for the others to come"};
         }
@@ -50,8 +50,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free the communicator. To be called only if all ranks have agreed that no messages are
-    /// under way; otherwise a later communicator to which MPI gives the same identity could receive these messages.
+    /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are under
+    /// way. Otherwise, a later communicator with the same identity could receive these messages.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -18,16 +18,16 @@
 namespace optpipe::mpi {
 
 /// One rank's control channel over MPI. Such a channel serves executors that can't tell other processes of failures
-/// themselves, such as NCCL's (`cuda::options::failures`); a `member` has one, too.
+/// themselves, such as NCCL's (`cuda::options::failures`). A `member` has one, too.
 ///
-/// The communicator stays the caller's: it is duplicated, and nothing is sent on the original. All processes of the
-/// communicator construct and destroy their `control` at the same time: the destructor waits for the others, at most
-/// for `patience`. A rank that leaves by an exception ends the run for all. The loss of a process is noticed when the
-/// other ranks wait for a minimum (`minimum`), or for a text of that process.
+/// The caller keeps the communicator: it is duplicated, and nothing is sent on the original. All processes of the
+/// communicator construct and destroy their `control` at the same time. The destructor waits for the other processes,
+/// at most for `patience`. A rank that leaves by an exception ends the run of all ranks. The loss of a process is
+/// noticed when other ranks wait for a minimum (`minimum`), or for a text of this process.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}
-    /// Tells the session if a rank is lost, so that the session doesn't wait for it.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit control(session& of, const options& how = {}) : control{of.world(), how, &of} {}
     control(const control&) = delete;
     control& operator=(const control&) = delete;

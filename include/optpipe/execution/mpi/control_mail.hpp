@@ -21,18 +21,18 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel. The letters use the notices' communicator, with another tag. To
-/// be used by the thread that calls MPI. Sends are synchronous: the send of a letter completes only when the letter has
-/// been received.
+/// Carries the letters of this rank's control channel. The letters use the communicator of the notices, with another
+/// tag. Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only
+/// when the letter has been received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // the letter of a lost rank: MPI may still write it
+    ~control_mail() { static_cast<void>(coming_.release()); } // the letter of a lost rank, to which MPI may still write
 
-    /// Sends the letters in the outbox, and delivers those that have arrived. Returns whether there were any letters.
-    /// Throws if a letter can't be sent.
+    /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether there were any
+    /// letters. Throws if a letter can't be sent.
     bool carry(threads::control_channel& of, std::mutex& mutex) {
         std::unique_lock lock{mutex};
         const auto outbox = of.take_outbox();
@@ -52,7 +52,7 @@ public:
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     /// Receives and drops remaining letters until all letters of all ranks have been received. All ranks call this
-    /// function, once no rank sends new letters. Returns whether all letters were received in time.
+    /// function once no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;
@@ -69,7 +69,7 @@ public:
                 check(MPI_Test(&all_received, &there, MPI_STATUS_IGNORE), "MPI_Test");
                 if (there) return true;
             }
-        } catch (const error&) { // the rest is left behind, as if its sender were gone
+        } catch (const error&) { // the remaining letters are left behind, as if their sender were gone
         }
         return false;
     }
@@ -91,7 +91,8 @@ private:
         std::memcpy(text.data() + 1, &what.value, sizeof what.value);
         sent_.send(by_, to, tag, outgoing_texts::completion::received, text + what.text);
     }
-    /// Whether the next letter is complete, in `coming_`. Letters are received one at a time, which keeps their order.
+    /// Whether the next letter has arrived completely in `coming_`. Letters are received one at a time, to keep their
+    /// order.
     bool receive() {
         if (!coming_ && !begin_receiving()) return false;
         int there = 0;

@@ -12,9 +12,9 @@
 
 namespace optpipe::mpi {
 
-/// A failed call of MPI. Only our own communicators return errors; on the caller's communicators, MPI's handler may end
-/// the job. If a message is too long, MPICH (4.0) calls the handler of MPI_COMM_WORLD, for all communicators. To get an
-/// exception for a message that is too long, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
+/// A failed call of MPI. Only this library's own communicators return errors. On the caller's communicators, MPI's
+/// handler may end the job. If a message is too long, MPICH (4.0) calls the handler of MPI_COMM_WORLD, whatever the
+/// communicator. To get an exception for a message that is too long, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
 class error : public optpipe::error {
 public:
     error(int code, const std::string& what) : optpipe::error{what + ": " + text_of(code)}, code_{code} {}
@@ -31,7 +31,7 @@ private:
     int code_;
 };
 
-/// Other ranks didn't come in time.
+/// Other ranks didn't come before the time limit.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;

@@ -15,7 +15,7 @@
 namespace optpipe::mpi {
 
 /// One rank that is a process. The rank's lanes are threads, its buffers are in memory of the CPU, and MPI carries its
-/// messages. To be used only by the thread that issues.
+/// messages. Only the thread that issues may use it.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -44,23 +44,23 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// One rank of a communicator. The communicator stays the caller's: it is duplicated, and nothing is sent on the
-/// original. All processes of the communicator construct and destroy their `member` at the same time: the destructor
-/// waits for the others, at most for `patience`. A rank that leaves by an exception ends the run for all.
+/// One rank of a communicator. The caller keeps the communicator: it is duplicated, and nothing is sent on the
+/// original. All processes of the communicator construct and destroy their `member` at the same time. The destructor
+/// waits for the other processes, at most for `patience`. A rank that leaves by an exception ends the run of all ranks.
 ///
-/// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
-/// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and
-/// names the ranks that don't answer any more. Ranks may give different reasons only if rank 0 itself is gone. If a
-/// launcher ends the job as soon as one process dies, no process is left to report: see `--enable-recovery` of Open
-/// MPI.
+/// `finish` throws on all ranks if any rank fails. Failures are exceptions, failed allocations, missing or wrong
+/// messages, and processes that hang or are gone. The error has the rank, the operation and the reason of the failure
+/// that rank 0 heard of first. It also names the ranks that don't answer any more. Ranks may give different reasons
+/// only if rank 0 itself is gone. If a launcher ends the job as soon as one process dies, no process can report the
+/// failure; see `--enable-recovery` of Open MPI.
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}
-    /// Tells the session if a rank is lost, so that the session doesn't wait for it.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
-    /// all ranks.
+    /// A rank's control channel. If a rank fails in the channel or in its executor, channel and executor end on all
+    /// ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

@@ -19,15 +19,15 @@
 
 namespace optpipe::mpi {
 
-/// Sums the gradients of the replicas of a pipeline's stages; each replica is in a process of its own. A `gradient_sum`
-/// serves `reduce` of a stage model. A lane's thread calls the `gradient_sum`, so MPI must be initialised with
+/// Sums the gradients of the replicas of a pipeline's stages. Each replica is in a process of its own. `reduce` of a
+/// stage model can call a `gradient_sum`. The calls come from a lane's thread, so MPI must be initialised with
 /// MPI_THREAD_MULTIPLE.
 ///
 /// All processes construct and destroy their `gradient_sum` at the same time. The communicator is duplicated, and
 /// nothing is sent on the original.
 class gradient_sum {
 public:
-    /// `patience`: the time limit of each wait for the others; longer than a step takes.
+    /// `patience` is the time limit of each wait for the other replicas. It must be longer than a step.
     explicit gradient_sum(MPI_Comm replicas, std::chrono::milliseconds patience = std::chrono::minutes{1})
         : among_{usable(replicas), patience}, patience_{patience} {}
     gradient_sum(const gradient_sum&) = delete;
@@ -41,7 +41,7 @@ public:
     [[nodiscard]] int replicas() const { return among_.ranks(); }
 
     /// Replaces the gradients on each replica by the sum over all replicas. Throws `timeout_error` if not all replicas
-    /// come; then only the destructor may be called.
+    /// come. In this case, only the destructor may still be called.
     template <class Real> void operator()(std::span<Real> gradients) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         const auto type = std::is_same_v<Real, float> ? MPI_FLOAT : MPI_DOUBLE;
@@ -68,7 +68,7 @@ private:
                              &all),
               "MPI_Iallreduce");
         if (!wait(all, patience_)) {
-            static_cast<void>(room.release()); // a collective can't be cancelled, so MPI may still write there
+            static_cast<void>(room.release()); // a collective can't be cancelled, so MPI may still write to this memory
             throw timeout_error{"mpi: replica " + std::to_string(replica()) + " of " + std::to_string(replicas()) +
                                 " waited " + std::to_string(patience_.count()) + " ms for the others' gradients"};
         }

@@ -7,9 +7,9 @@
 
 namespace optpipe::mpi {
 
-/// Makes the tag of a message from the operation that produces the message. Messages match by their order alone; the
-/// tag only checks that the right message came. Messages of one operation share a tag. If MPI has few tags, operations
-/// far apart share tags, too.
+/// Makes the tag of a message from the operation that produces the message. Messages match by their order alone. The
+/// tag only serves to check that the right message came. Messages of one operation have the same tag. If MPI has few
+/// tags, distant operations may also have the same tag.
 class message_tags {
 public:
     /// `largest` is the largest tag that MPI allows, at least 32767.

@@ -21,10 +21,10 @@ namespace optpipe::mpi {
 /// A notice between ranks, separate from messages.
 struct notice {
     enum class kind_type : char {
-        report = 'r',  ///< to rank 0: something failed here
+        report = 'r',  ///< to rank 0: this rank has failed
         verdict = 'v', ///< from rank 0: the failure that ended the run
         heard = 'h',   ///< to rank 0: the verdict was received
-        done = 'd',    ///< to rank 0: this rank has no messages under way any more
+        done = 'd',    ///< to rank 0: this rank has no more messages under way
         over = 'o',    ///< from rank 0: no rank has messages under way any more; `reason` lists the ranks that haven't
                        ///< answered
     };
@@ -33,7 +33,7 @@ struct notice {
     std::string operation{};
     std::string reason{};
 
-    /// Longer notices are cut at the end, where the reason is.
+    /// Largest size of a notice. Longer notices are cut at the end, where the reason is.
     static constexpr std::size_t largest = 1024;
 
     [[nodiscard]] std::string text() const {
@@ -55,7 +55,7 @@ struct notice {
     }
 };
 
-/// Sends and receives notices, on a communicator of their own. To be used by one thread at a time.
+/// Sends and receives notices on a separate communicator. Only one thread at a time may use it.
 class notice_board {
 public:
     explicit notice_board(communicator by) : by_{std::move(by)} { listen(); }

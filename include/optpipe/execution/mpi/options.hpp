@@ -12,14 +12,14 @@ namespace optpipe::mpi {
 
 struct options {
     /// Time limit of a rank's waits for another rank. A rank waits at a message, at a minimum of the control channel,
-    /// when a `member` is constructed, and at the end. For rank 0, other ranks wait twice as long at a minimum. Must be
-    /// longer than a step takes. A failed run ends on all ranks within three times the limit.
+    /// when a `member` is constructed, and at the end. At a minimum, other ranks wait twice as long for rank 0. The
+    /// limit must be longer than a step. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
-    /// Limits, in bytes, on all device slabs of this rank together, and on all its host slabs together. If empty, there
-    /// is no limit.
+    /// Limits in bytes: for all device slabs of this rank together, and for all its host slabs together. If a limit is
+    /// empty, there is no limit.
     std::optional<std::size_t> device_memory{};
     std::optional<std::size_t> host_memory{};
-    /// Simulated times of copies between device and host; if empty, copies take their real time.
+    /// Simulated times of copies between device and host. If empty, copies take their real time.
     threads::copy_time copies{};
     bool record_times = false;
 };

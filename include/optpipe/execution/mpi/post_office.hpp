@@ -30,15 +30,15 @@
 
 namespace optpipe::mpi {
 
-/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give their sends and
-/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators; the
+/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls. Lanes give their sends and
+/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators. The
 /// messages of each communicator match by their order. Sends are synchronous, so an exchange ends once its partners
 /// have started their exchanges. The same thread carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Synchronizes the clock of the world `of` with the other ranks.
+    /// Returns when all ranks have joined. Synchronizes the clock of the world `of` with the clocks of the other ranks.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
         : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
           tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
@@ -60,8 +60,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// To be called after a failure: waits until nothing of this rank is under way, and returns the error that all
-    /// ranks throw.
+    /// Call it after a failure. Waits until no work of this rank is under way, and returns the error that all ranks
+    /// throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
@@ -82,7 +82,7 @@ public:
         for (auto* each : {&forward_, &backward_, &agreement_.by()})
             each->free_at_end();
     }
-    /// To be called after `leave`: whether the run failed, and some rank didn't answer at the end.
+    /// Call it after `leave`. Returns whether the run failed and some rank didn't answer at the end.
     [[nodiscard]] bool has_lost_rank() const {
         return world_.failed.happened().load() && !agreement_.missing().empty();
     }
@@ -120,7 +120,7 @@ private:
         ended_ = true;
         ending_.notify_all();
     }
-    /// Returns whether anything has happened.
+    /// Returns whether there was any progress.
     bool step() {
         bool moved = false;
         try {
@@ -160,7 +160,7 @@ private:
     }
     [[nodiscard]] rank self() const { return rank{forward_.rank()}; }
 
-    /// Naps briefly while messages are under way, longer otherwise. An offer or a failure ends the nap.
+    /// Sleeps briefly while messages are under way, and longer otherwise. An offer or a failure ends the sleep.
     void rest(bool moved) {
         const auto now = std::chrono::steady_clock::now();
         if (moved) last_move_ = now;
@@ -177,7 +177,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // nothing waits for messages after a failure
+        if (stopped_) return false; // after a failure, nothing waits for messages
         for (const auto& each : posting_)
             try {
                 post(each);
@@ -248,13 +248,13 @@ private:
         transfers_.resize(kept);
     }
 
-    /// Cancels the receives. Sends can't be cancelled; their receivers take them, see `discard`.
+    /// Cancels the receives. Sends can't be cancelled. Their receivers discard the messages (see `discard`).
     void stop() {
         stopped_ = true;
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives a message that isn't needed any more, so that its sender gets its buffer back.
+    /// Receives a message that isn't needed any more, so that its sender can free its buffer.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;

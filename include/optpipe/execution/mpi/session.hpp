@@ -18,7 +18,7 @@ namespace optpipe::mpi {
 }
 
 /// Throws unless a thread of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
-/// `member` lives; with MPI_THREAD_MULTIPLE the caller may.
+/// `member` exists. With MPI_THREAD_MULTIPLE, the caller may use MPI.
 inline void check_thread_level() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -30,7 +30,7 @@ inline void check_thread_level() {
                              "; it has to be MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED at least"};
 }
 
-/// Initialises and finalises MPI. If MPI is initialised already, it is borrowed.
+/// Initialises and finalises MPI. If MPI is already initialised, it is borrowed.
 class session {
 public:
     session() {

@@ -7,23 +7,22 @@
 
 namespace optpipe::nccl {
 
-/// An instant that ranks share, on the clock of one of them.
+/// An instant that ranks share, given on the clock of one rank.
 template <class Clock> struct shared_instant {
     typename Clock::time_point when{};
     /// Largest possible error.
     typename Clock::duration error{};
 };
 
-/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the rank before it in a
-/// few round trips, and uses the shortest trip; errors add up from rank to rank. All ranks must call `share_instant`
+/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the previous rank in a
+/// few round trips, and uses the shortest trip. Errors add up from rank to rank. All ranks must call `share_instant`
 /// together.
 ///
-/// `send(peer, number)` returns when the peer has the number, or will get it; `receive(peer)` returns when the number
-/// has arrived.
+/// `send(peer, number)` returns when the number has been sent. `receive(peer)` returns when the number has arrived.
 template <class Clock, class Send, class Receive>
 [[nodiscard]] shared_instant<Clock> share_instant(int rank, int ranks, const Send& send, const Receive& receive) {
     using duration = typename Clock::duration;
-    constexpr int rounds = 5; // further rounds improve the result less and less
+    constexpr int rounds = 5; // more rounds hardly improve the result
     shared_instant<Clock> begin{Clock::now(), duration{}};
     if (rank > 0) {
         auto shortest = duration::max();
@@ -38,7 +37,7 @@ template <class Clock, class Send, class Receive>
             shortest = took;
             begin.when = asked + took / 2 - passed;
         }
-        begin.error = shortest / 2 + duration{1 + error_before}; // halves are rounded
+        begin.error = shortest / 2 + duration{1 + error_before}; // the half is rounded to a whole tick
     }
     for (int i = 0; i < rounds && rank + 1 < ranks; ++i) {
         static_cast<void>(receive(rank + 1));

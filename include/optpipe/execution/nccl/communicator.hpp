@@ -23,7 +23,7 @@
 
 namespace optpipe::nccl {
 
-/// A call of NCCL that failed; for calls that don't end in time, see `timeout_error`.
+/// A failed call of NCCL. Calls that don't end in time throw `timeout_error`.
 class error : public optpipe::error {
 public:
     error(ncclResult_t code, const std::string& what)
@@ -40,24 +40,25 @@ public:
     using optpipe::error::error;
 };
 
-/// Resources of a device that NCCL uses for the messages of one communicator; NCCL chooses missing values. Fewer blocks
-/// leave more multiprocessors to concurrent computations, and carry large messages more slowly.
+/// Limits of the resources of a device that NCCL uses for the messages of one communicator. NCCL chooses missing
+/// values. With fewer blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};
     std::optional<int> cga_cluster_size{};
 };
 
-/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; during a call, no thread may
-/// use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
+/// A non-blocking communicator, which can be aborted. Only one thread at a time may use it. During a call, no thread
+/// may use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
 /// called, and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
-    /// Returns when all ranks have joined; throws if they don't within `patience`. `id` is rank 0's `make_id()`. While
-    /// waiting, the constructor asks `failures`, if given, and throws the failure of another rank.
+    /// Returns when all ranks have joined. Throws if they don't join within `patience`. `id` is the result of
+    /// `make_id()` on rank 0. If `failures` is given, the constructor polls it while waiting, and throws the failure of
+    /// another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
@@ -73,9 +74,9 @@ public:
             throw;
         }
     }
-    /// A borrowed communicator, which is never destroyed here. `end` is called instead of `ncclCommAbort`, at most
-    /// once; it must not throw. If the communicator is blocking, `batch::close` may block until a peer comes: see
-    /// `watchdog`.
+    /// Borrows a communicator, which is never destroyed here. `end` is called at most once, in place of
+    /// `ncclCommAbort`, and must not throw. If the communicator is blocking, `batch::close` may block until a peer
+    /// comes (see `watchdog`).
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
                  const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
@@ -134,8 +135,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Aborts the running work on this rank. Outside of a group, `abort` returns when the aborted work has ended.
-    /// Several communicators may wait for each other's abort: see `abort_together`.
+    /// Aborts the running work on this rank. Outside of a group, `abort` returns when the aborted work has ended. If
+    /// several communicators may wait for each other, use `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -196,10 +197,10 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
     if (is_group) static_cast<void>(ncclGroupEnd());
 }
 
-/// An open group: its sends and receives progress together, except those with the same peer and direction, which match
-/// in order. A group may use several communicators. Without `close`, the destructor closes the group, and errors appear
-/// only at the next call. The watchdog aborts the communicators if a call blocks for too long; the watchdog is null if
-/// no call can block.
+/// An open group. Its sends and receives progress together; those with the same peer and direction match in order. A
+/// group may use several communicators. Without `close`, the destructor closes the group, and errors only appear at the
+/// next call. If a call blocks for too long, the watchdog aborts the communicators. The watchdog is null if no call can
+/// block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
@@ -226,8 +227,8 @@ public:
         const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
         if (is_failure(status)) by.settle(status, "ncclAllReduce");
     }
-    /// Returns once the work is in the streams, so that events can be recorded after it. `what` appears in the message
-    /// of an error.
+    /// Returns once the work is in the streams. From then on, events can be recorded after the work. `what` appears in
+    /// the message of an error.
     void close(std::string_view what) {
         open_ = false;
         const auto status = end();

@@ -39,16 +39,16 @@ namespace optpipe::nccl {
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. The two communicators also
-    /// serve `message_lanes::separate`, where sends mustn't wait for receives. Two communicators take twice the memory
-    /// of one.
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They are also needed for
+    /// `message_lanes::separate`, where sends must not wait for receives. Two communicators take twice as much memory
+    /// as one.
     per_sender,
 };
 
-/// The ids of the communicators, which rank 0 makes and all ranks need. Distribute the bytes of a `world_id` with
+/// The ids of the communicators. Rank 0 makes them, and all ranks need them. Distribute the bytes of a `world_id` with
 /// `bootstrap`, or by MPI.
 struct world_id {
-    /// The ids of the communicators for activations, then of those for gradients.
+    /// The ids of the communicators for activations, followed by those of the communicators for gradients.
     std::array<ncclUniqueId, 4> ids{};
     communicator_layout layout = communicator_layout::per_direction;
 
@@ -63,16 +63,17 @@ struct world_id {
 };
 
 /// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
-/// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
+/// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them until then.
 struct borrowed_communicators {
-    /// Two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking communicators
-    /// are better: a blocking communicator holds up the issuing thread until the peer has reached its first message,
-    /// and ends only by `abort`.
+    /// There are two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking
+    /// communicators are better. A blocking communicator holds up the issuing thread until the peer has reached its
+    /// first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
-    /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
+    /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without it, a wait for a lost rank would
     /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
-    /// rank's thread calls `abort`, or another thread if NCCL holds up the rank's thread. `abort` must not throw.
+    /// call comes from the rank's thread, or from another thread if NCCL holds up the rank's thread. `abort` must not
+    /// throw.
     communicator::abort_call abort{};
 };
 
@@ -82,8 +83,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, which happens at their
-    /// first use. `failures`: see `cuda::options`.
+    /// Returns when all ranks have joined and NCCL has created the links to the neighbours. NCCL creates links at their
+    /// first use. `failures` is as in `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
@@ -143,8 +144,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after the work of communicators used before it. All ranks must
-        // use the communicators in the same order, or ranks would wait for each other.
+        // In a group, the work of a communicator runs after the work of communicators that were used earlier. All ranks
+        // must use the communicators in the same order. Otherwise, ranks could wait for each other forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -173,12 +174,12 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums first. Sums are aborted before messages: streams continue after messages are aborted, so a sum could
-    /// read data that never arrived, and the other replicas would use this wrong sum.
+    /// Aborts sums before messages. Streams continue after their messages are aborted, so a sum could read data that
+    /// never arrived, and other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. The new communicator ends with the communicators of
-    /// the pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
+    /// Makes a communicator for other work than the pipeline's messages. It ends with the communicators of the
+    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -225,7 +226,7 @@ public:
         try {
             return share_instant<clock>(any().rank(), any().ranks(), send, receive);
         } catch (...) {
-            abandon(); // before memory is freed that a message may still use
+            abandon(); // before the memory that a message may still use is freed
             throw;
         }
     }
@@ -233,7 +234,7 @@ public:
 private:
     struct lane_use {
         lane_kind kind{};
-        /// Set for a lane that carries only sends or only receives.
+        /// The direction of a lane that carries only sends or only receives; otherwise empty.
         std::optional<message_direction> way{};
         std::size_t commands = 0;
     };
@@ -266,7 +267,8 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// If there are already as many entries as the lanes have room for commands, the oldest entry is dropped.
+    /// The next entry for a message under way. If there are already as many entries as the lanes have room for
+    /// commands, the oldest entry is reused.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -297,7 +299,7 @@ private:
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
-            abandon(); // before memory is freed that a message may still use
+            abandon(); // before the memory that a message may still use is freed
             throw;
         }
     }
@@ -317,7 +319,8 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The latest exchanges since the executor last finished: the first `used_` entries. The other entries are spare.
+    /// The first `used_` entries are the latest exchanges since the executor last finished. The other entries are
+    /// spare.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -326,15 +329,15 @@ private:
     std::unique_ptr<watchdog> watched_;
 };
 
-/// One rank with its own GPU, connected to the others by NCCL. All ranks construct their `member` at the same time:
-/// threads of one process, or processes on one or several machines.
+/// One rank with its own GPU, connected to the other ranks by NCCL. All ranks construct their `member` at the same
+/// time. Ranks are threads of one process, or processes on one or several machines.
 ///
-/// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without `options::failures`, each rank detects alone that another rank is gone, and its error
-/// names the rank that detects the loss.
+/// `options::patience` must be longer than a step. With `options::failures`, all ranks learn of the first failure at
+/// once, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and its
+/// error names the detecting rank.
 class member {
 public:
-    /// Throws `execution_error` if this rank can't join the others.
+    /// Throws `execution_error` if this rank can't connect to the other ranks.
     member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
            const communicator_limits& limits = {}) try
         : failures_{how.failures}, device_{how.device_of(self)},
@@ -348,9 +351,8 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// An additional communicator, to be used by a `gradient_sum`. The communicator ends with the communicators of the
-    /// pipeline. All ranks of the new communicator join at the same time, before the first step. Throws what the
-    /// constructors throw.
+    /// Makes an additional communicator for a `gradient_sum`. It ends with the communicators of the pipeline. All ranks
+    /// of the new communicator join at the same time, before the first step. Throws the exceptions of the constructors.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};
@@ -373,8 +375,8 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Throws the exception being handled, with its place, and tells the others; rethrows another rank's failure
-    /// unchanged.
+    /// Tells the other ranks of the exception that is being handled, and throws it with its place. The failure of
+    /// another rank is rethrown unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {

@@ -5,8 +5,8 @@
 
 namespace optpipe::nccl {
 
-/// The options to start from with NCCL: one lane per communicator of `communicator_layout::per_direction`, and receives
-/// that don't occupy multiprocessors long before their messages arrive.
+/// Options for programs with NCCL. There is one lane per communicator of `communicator_layout::per_direction`. Receives
+/// don't occupy multiprocessors long before their messages arrive.
 [[nodiscard]] inline lowering_options lowering_defaults() {
     auto how = cuda::lowering_defaults();
     how.lanes = message_lanes::per_direction;

@@ -35,7 +35,7 @@ protected:
     ~control_carrier() = default;
 };
 
-/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state; several channels
+/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state. Several channels
 /// may share a mutex.
 class control_channel final : private wakeable {
 public:
@@ -63,7 +63,8 @@ public:
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether the channel's rank has begun a minimum that it hasn't read, or waits for a text.
+    /// Whether the channel's rank waits for something: it has begun a minimum that it hasn't read, or it waits for a
+    /// text.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
@@ -72,10 +73,10 @@ private:
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
-    /// Reports a failure and throws. If several failures are reported, only the first counts.
+    /// Reports a failure and throws. Only the first reported failure counts.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
-    /// The time limit of this rank. Other ranks wait longer than rank 0, which knows the missing ranks and reports
-    /// them.
+    /// The time limit of this rank. Other ranks wait longer than rank 0, because rank 0 knows the missing ranks and
+    /// reports them.
     [[nodiscard]] std::chrono::nanoseconds own_patience() const;
     template <class Act> void put(const Act& act) {
         if (failed_.happened().load()) throw by_.verdict();
@@ -216,7 +217,7 @@ OPTPIPE_INLINE void control_board::carry(control_channel& from) {
     for (auto& [to, what] : from.take_outbox()) {
         auto& receiver = (*this)[to];
         receiver.take(from.self(), std::move(what));
-        carry(receiver); // the receiver may have an answer
+        carry(receiver); // the receiver may have an answer to send
     }
 }
 

@@ -16,7 +16,7 @@
 
 namespace optpipe::threads {
 
-/// Host memory that stands for memory of a device, or of its host. A slab is counted in `in_use` until destroyed.
+/// Host memory that represents memory of a device, or of its host. A slab counts in `in_use` until it is destroyed.
 class slab {
 public:
     slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);
@@ -71,7 +71,7 @@ private:
     rank_state& of_;
 };
 
-/// One rank of a cluster. To be used only by the thread that issues.
+/// One rank of a cluster. Only the thread that issues may use it.
 class executor {
 public:
     using lane_type = lane;
@@ -100,16 +100,16 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// Ranks that are threads of this process, with lanes that really run at the same time, real buffers, and links of any
-/// speed.
+/// Ranks that are threads of this process. Their lanes really run at the same time, their buffers are real, and their
+/// links have any chosen speed.
 class cluster {
 public:
     /// Throws `error` if an option is for another number of ranks.
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
-    /// all ranks.
+    /// A rank's control channel. If a rank fails in the channel or in its executor, channel and executor end on all
+    /// ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:

@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// A waiting object that must be woken once its wait can't end any more.
+/// An object that waits. It must be woken once its wait can't end any more.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;
@@ -21,12 +21,12 @@ protected:
     ~wakeable() = default;
 };
 
-/// The first failure on any rank. A failure ends all waits.
+/// The first failure of any rank. A failure ends all waits.
 class failure {
 public:
     [[nodiscard]] const std::atomic<bool>& happened() const { return happened_; }
 
-    /// Reports a failure; only the first one counts.
+    /// Reports a failure. Only the first reported failure counts.
     void report(rank where, const std::string& operation, const std::string& reason);
     [[nodiscard]] execution_error what() const;
 
@@ -40,7 +40,7 @@ private:
     std::vector<wakeable*> waiting_;
 };
 
-/// Keeps a `wakeable` registered for as long as it lives.
+/// Keeps a `wakeable` registered while this object exists.
 class wake_registration {
 public:
     wake_registration(failure& of, wakeable& w) : of_{of}, which_{w} { of_.enter(which_); }

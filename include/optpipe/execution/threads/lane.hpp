@@ -30,7 +30,7 @@ struct lane_command {
     marker_state* marker = nullptr;
     std::uint32_t count = 0;
     execution::copy_pieces pieces{};
-    /// For copies and exchanges: the time when the command was appended to the lane.
+    /// For copies and exchanges, the time when the command was appended to the lane.
     nanoseconds issued{};
     void (*call)(const std::byte*, lane&) = nullptr;
     alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
@@ -46,7 +46,7 @@ public:
     lane_thread& operator=(const lane_thread&) = delete;
     ~lane_thread();
 
-    /// Waits if the lane is full.
+    /// The next free command. Waits while the lane is full.
     lane_command& next();
     void publish();
     void put(const lane_command& c);
@@ -67,7 +67,8 @@ private:
     /// (`options`).
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// Copies at once, then delays everything that waits for the copy until its simulated time has passed.
+    /// Copies at once. Everything that waits for the copy is then delayed until the simulated time of the copy has
+    /// passed.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);
@@ -81,7 +82,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time when all results that the next command waits for are ready, and the time when the last command ended.
+    /// The time when all results for the next command are ready, and the time when the last command ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;
@@ -230,7 +231,8 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // As on a device, the start of a command depends on when its inputs are ready, not on when this thread notices.
+    // As on a device, the start of a command depends on the time when its inputs are ready, not on the time when this
+    // thread notices.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;
@@ -264,7 +266,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // The next command of the lane may overlap with this one: a wire holds more than one message.
+    // The next command of the lane may overlap with this one, because a link can carry several messages at once.
     ready_ = start;
 }
 

@@ -15,27 +15,27 @@ namespace optpipe::threads {
 
 using nanoseconds = std::chrono::nanoseconds;
 
-/// How long a transfer between a rank's device and its host occupies the link.
+/// The time for which a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// The time from when both ends of a message are ready until its data has arrived. The label is the send's, so the
-/// label's `peer` is the receiving rank.
+/// The time from the moment when both ends of a message are ready until its data has arrived. The label is that of the
+/// send, so its `peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.
 struct fault_injection {
-    /// Messages of this operation are lost, while their sender believes that they arrived.
+    /// Messages of this operation are lost, but their sender believes that they have arrived.
     std::optional<operation> lost_message{};
     /// The rank falls silent when it reaches this operation.
     std::optional<operation> silent_at{};
 };
 
-/// The properties of ranks that are threads. Copies and messages without times are as fast as possible.
+/// The properties of ranks that are threads. Copies and messages without a given time are as fast as possible.
 struct options {
     /// Time limit of a rank's wait for another rank at a message, and of rank 0's wait for other ranks at a minimum of
     /// the control channel. Other ranks wait twice as long for rank 0.
     nanoseconds patience = std::chrono::seconds{60};
-    /// Limits, in bytes, on all device slabs of each rank together, and on all its host slabs together. If empty, there
-    /// is no limit.
+    /// Limits in bytes: for all device slabs of each rank together, and for all its host slabs together. If a limit is
+    /// empty, there is no limit.
     per_rank<std::size_t> device_memory{};
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
@@ -46,11 +46,11 @@ struct options {
     fault_injection faults{};
 };
 
-/// Times of copies and messages as in the problem, with `unit` as the length of the problem's unit of time.
+/// Times of copies and messages as in the problem. `unit` is the length of the problem's unit of time.
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Links with a limited rate, in bytes per second, to the host and from it.
+/// Copies over links with limited rates to the host and from the host, in bytes per second.
 [[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
 
 } // namespace optpipe::threads

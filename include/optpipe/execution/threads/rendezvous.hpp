@@ -51,13 +51,13 @@ struct message_offer {
     exchange_gate* gate = nullptr;
 };
 
-/// Matches the two ends of each message, by their order for each pair of ranks and direction.
+/// Matches the two ends of each message. For each pair of ranks and each direction, messages match in order.
 class message_carrier {
 public:
-    /// Offers one end of a message. Called by the lane of the offer's gate; the gate is told when the message has
+    /// Offers one end of a message. The lane of the offer's gate makes this call. The gate is told when the message has
     /// arrived. Reports a wrong message as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. When `withdraw` returns, the data of this offer isn't used any more.
+    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any more.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:
@@ -69,7 +69,7 @@ class message_channel {
 public:
     message_channel() { offers_.reserve(2 * execution::most_messages); }
 
-    /// An error in a message, for its receiver; the reason is empty if there is none.
+    /// An error in a message, reported to the receiver. The reason is empty if there is no error.
     struct mistake {
         task_label where{};
         std::string reason{};
@@ -77,7 +77,7 @@ public:
 
     /// Carries the message if the other end is ready.
     mistake meet(const message_offer& mine, rank from, const options& how);
-    /// Withdraws all offers of this gate's lane. When `withdraw` returns, the data of these offers isn't used any more.
+    /// Withdraws all offers of this gate's lane. After the call, the data of these offers isn't used any more.
     void withdraw(const exchange_gate& whose);
 
 private:
@@ -158,7 +158,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     if (sent.bytes != received.bytes)
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
-    // `how.messages` may throw, so it is called before anything changes.
+    // `how.messages` may throw, so it is called before any state changes.
     const auto took = how.messages ? how.messages(from, sent.label, sent.bytes) : nanoseconds{};
     offers_.erase(offers_.begin());
     if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);

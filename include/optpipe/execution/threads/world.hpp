@@ -16,7 +16,7 @@
 
 namespace optpipe::threads {
 
-/// State shared by all ranks of one process.
+/// State that all ranks of one process share.
 struct world {
     world(std::size_t count, options given, message_carrier& by)
         : ranks{count}, how{std::move(given)}, messages{by}, links{count, how.transfer} {}
@@ -31,7 +31,7 @@ struct world {
 
 class lane_thread;
 
-/// State shared by the lanes of one rank.
+/// State that the lanes of one rank share.
 struct rank_state {
     rank_state(world& of, rank r) : all{of}, self{r} {}
 

@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::detail {
 
-/// A sum of terms and a constant, or only an infinite constant.
+/// A sum of terms and a constant, or just an infinite constant.
 struct lp_sum {
     std::vector<term> terms;
     double constant = 0.0;
@@ -55,7 +55,7 @@ public:
         return variable{found->second};
     }
 
-    /// Adds a row. Returns false if another row has the name.
+    /// Adds a row. Returns false if another row has the same name.
     [[nodiscard]] bool add(lp_row added) {
         if (!added.name.empty() && !row_names_.insert(added.name).second) return false;
         rows.push_back(std::move(added));

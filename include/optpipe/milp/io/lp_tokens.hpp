@@ -87,7 +87,7 @@ inline constexpr lp_spelling lp_spellings[] = {
 };
 
 /// The number of characters at the start of `text` that spell `keyword`; 0 if `text` doesn't start with the keyword. A
-/// blank of the keyword matches any number of blanks.
+/// blank in the keyword matches any number of blanks.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {

@@ -40,7 +40,7 @@ struct mps_row {
     mps_row_type type = mps_row_type::free;
     std::optional<double> rhs;
     std::optional<double> range;
-    std::uint32_t last_column = ~std::uint32_t{0}; ///< the last column with an entry in the row
+    std::uint32_t last_column = ~std::uint32_t{0}; ///< the last column that has an entry in the row
 
     [[nodiscard]] double lower() const {
         const double at = rhs.value_or(0.0);
@@ -62,7 +62,7 @@ struct mps_row {
         }
         return infinity;
     }
-    /// Whether both sides can be met: neither is infinite on the wrong side.
+    /// Whether both sides can be satisfied. This is so if neither side is infinite on the wrong side.
     [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 
@@ -71,10 +71,10 @@ struct mps_column {
     bool is_integer = false;
     stated_bounds bounds{};
 
-    /// A convention as old as MPS: a negative upper bound alone removes the lower bound of 0.
+    /// The lower bound. By an old convention of MPS, a negative upper bound alone removes the lower bound of 0.
     [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
-    /// A column without bounds in the file is between 0 and infinity. An integer column without bounds is between 0 and
-    /// 1, a convention as old as integer markers.
+    /// The upper bound. A column without bounds in the file is between 0 and infinity. An integer column without bounds
+    /// is between 0 and 1, by a convention as old as integer markers.
     [[nodiscard]] double upper() const { return is_integer && !bounds.is_stated() ? 1.0 : bounds.upper; }
 };
 
@@ -88,7 +88,7 @@ struct mps_entry {
 struct mps_data {
     std::string_view name;
     sense direction = sense::minimize;
-    std::optional<std::uint32_t> objective; ///< the first free row
+    std::optional<std::uint32_t> objective; ///< the number of the first free row
     std::vector<mps_row> rows;
     std::vector<mps_column> columns;
     std::vector<mps_entry> entries;

@@ -28,7 +28,7 @@ namespace detail {
     return words;
 }
 
-/// The fields of a data line: a code, a name, and one or two names with a number each.
+/// The fields of a data line: a code, a name, and one or two pairs of a name and a number.
 struct mps_fields {
     std::string_view code;
     std::string_view name;
@@ -41,7 +41,7 @@ struct mps_fields {
 /// `$` in the place of a name starts a comment.
 inline constexpr char comment_mark = '$';
 
-/// Reads the fields at their columns. Refuses text outside of the fixed columns, because it would be lost.
+/// Reads the fields at their columns. Refuses text outside of the fixed columns, because it would be ignored.
 [[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;
@@ -66,7 +66,7 @@ inline constexpr char comment_mark = '$';
     return {field[0], field[1], {{field[2], field[3]}, {field[4], field[5]}}};
 }
 
-/// The words of a line before its comment.
+/// The words of a line, up to its comment.
 [[nodiscard]] inline std::vector<std::string_view> free_words(std::string_view line) {
     auto words = words_of(line);
     const auto is_comment = [](std::string_view word) { return word.front() == comment_mark; };
@@ -74,7 +74,7 @@ inline constexpr char comment_mark = '$';
     return words;
 }
 
-/// Reads a name and pairs, or only pairs: an even number of words means that the name is left out.
+/// Reads a name and pairs, or only pairs. If the number of words is even, the name is missing.
 [[nodiscard]] inline mps_fields free_fields(std::string_view line, const text_place& place) {
     constexpr std::size_t most_words = 5;
     const auto words = free_words(line);
@@ -91,7 +91,8 @@ inline constexpr char comment_mark = '$';
     return fields;
 }
 
-/// Reads a double as MPS files spell it: also "+1", "1D3" and, if `or_infinite`, "Inf" and numbers of at least 1e20.
+/// Reads a double as spelled in MPS files. "+1" and "1D3" are allowed; if `or_infinite` is true, "Inf" and numbers of
+/// at least 1e20 are allowed, too.
 [[nodiscard]] inline double mps_number(std::string_view text, const text_place& place, bool or_infinite = false) {
     std::string digits{text.starts_with('+') ? text.substr(1) : text};
     for (auto& c : digits)

@@ -10,9 +10,9 @@ namespace optpipe::milp {
 
 /// Reads a model from a text in CPLEX's LP format: an objective with constants, rows (also `a <= x + y <= b`, lazy
 /// constraints and user cuts), bounds, general and binary variables. A row may be reversed (`2 >= x`). Each row, each
-/// bound and the keyword of each section starts on a line of its own. A column with only a negative upper bound has the
-/// lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line if the
-/// text is wrong, or has something that isn't linear.
+/// bound and each section's keyword begins a new line. A column with only a negative upper bound has the lower bound 0,
+/// as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line if the text is wrong or
+/// not linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
 /// Reads a file, which may be compressed with gzip. Also throws `file_error`.
@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. If the token is nonlinear, the error says so; otherwise the error gives `reason`.
+    /// Refuses the current token. If the token is nonlinear, the error says so. Otherwise, the error gives `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -96,7 +96,7 @@ private:
         while (!is_at_end())
             (this->*read_one)();
     }
-    /// Accepts a section only if it is empty: some programs write the keywords of all sections.
+    /// Accepts a section only if it is empty, because some programs write the keywords of all sections.
     void expect_none(const std::string& what) const {
         if (!is_at_end()) refuse(what + " can't be solved");
     }
@@ -125,7 +125,7 @@ private:
         return sign;
     }
 
-    /// Reads terms while signs join them.
+    /// Reads terms up to the first term without a sign before it.
     lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;
@@ -157,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line: such a name could be read only in some places.
+    /// Refuses a name that is a keyword at the start of a line, because readers couldn't read such a name everywhere.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())
@@ -223,7 +223,7 @@ private:
     }
 
     /// Sets the sides of a row as `body relation side` states. Refuses a constant in the body, because some programs
-    /// move it to the other side, and others ignore it.
+    /// move it to the other side, and other programs ignore it.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");

@@ -9,7 +9,7 @@
 namespace optpipe::milp {
 
 /// Reads a model from a text in LP or MPS format. The ending of `source` determines the format (.lp or .mps, or either
-/// with .gz); otherwise the start of the text does. Throws what `parse_lp` and `parse_mps` throw.
+/// with .gz); otherwise, the start of the text determines it. Throws the exceptions of `parse_lp` and `parse_mps`.
 [[nodiscard]] model parse_model(std::string_view text, const std::string& source);
 
 /// Reads a file, which may be compressed with gzip. Also throws `file_error`.
@@ -36,7 +36,7 @@ namespace detail {
     return ends_in(ending);
 }
 
-/// Whether a text starts like an LP file: with the objective, after comments that no MPS file has.
+/// Whether a text starts like an LP file: with the objective, perhaps after comments that no MPS file has.
 [[nodiscard]] inline bool begins_as_lp(std::string_view text) {
     text = without_byte_order_mark(text);
     while (!text.empty() && (is_blank(text.front()) || text.front() == '\n'))

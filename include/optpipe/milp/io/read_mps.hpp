@@ -11,9 +11,9 @@ namespace optpipe::milp {
 
 /// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are
 /// read as rows), COLUMNS with integer markers, RHS (a right-hand side of the objective is subtracted from it), RANGES
-/// and BOUNDS; further N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, the first
-/// set counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
-/// `input_error` with the line if the text is wrong, or has something that this library has no model for.
+/// and BOUNDS; additional N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, only
+/// the first set counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
+/// `input_error` with the line if the text is wrong, or if models of this library can't represent it.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
@@ -45,10 +45,10 @@ public:
     mps_reader(std::string_view text, const std::string& source, bool is_fixed)
         : text_{text}, place_{&source, 0}, is_fixed_{is_fixed} {}
 
-    /// The line that is being read, or that was refused.
+    /// The number of the line that is being read, or that was refused.
     [[nodiscard]] std::size_t line() const { return place_.line; }
 
-    /// May be called once.
+    /// Reads the whole text. May be called only once.
     mps_data read() {
         while (section_ != section::end) {
             if (text_.empty()) {
@@ -271,8 +271,8 @@ private:
         }
     }
 
-    /// Whether a line belongs to the first of several sets; only that set counts. Refuses a mix of lines with and
-    /// without a set's name, as their sets are then unclear.
+    /// Whether a line belongs to the first of several sets; only this set counts. Refuses a mix of lines with and
+    /// without a set's name, because their sets are unclear.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())
@@ -311,7 +311,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The name of the set may be left out, and so may the number of a bound whose kind needs none.
+        // The name of the set may be missing, and so may the number of a bound whose kind needs no number.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }
@@ -366,8 +366,8 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// Reads a text in the given format. If neither reader accepts the text, the error comes from the reader that got
-/// further, because the file probably has this reader's format.
+/// Reads a text in the given format. If no reader accepts the text, the error comes from the reader that got further,
+/// because the file probably has its format.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

@@ -4,7 +4,7 @@
 
 namespace optpipe::milp::detail {
 
-/// The bounds that a file states for a column. A side may be stated several times, but only with the same value.
+/// The bounds that a file states for a column. A bound may be stated several times, but only with the same value.
 struct stated_bounds {
     double lower = 0.0;
     double upper = infinity;
@@ -13,7 +13,7 @@ struct stated_bounds {
 
     [[nodiscard]] bool is_stated() const { return has_lower || has_upper; }
 
-    /// Returns false if the side has another value already.
+    /// Returns false if the lower bound already has another value.
     [[nodiscard]] bool set_lower(double value) {
         if (has_lower) return lower == value;
         lower = value;
@@ -25,7 +25,7 @@ struct stated_bounds {
         return has_upper = true;
     }
 
-    /// Whether a bound is infinite on the wrong side, so that no number is within the bounds.
+    /// Whether a bound is infinite on the wrong side. If so, no number is within the bounds.
     [[nodiscard]] bool are_misplaced() const { return lower == infinity || upper == -infinity; }
 };
 

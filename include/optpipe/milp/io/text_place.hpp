@@ -41,8 +41,8 @@ inline std::string in_quotes(std::string_view name) { return "'" + shown(name) +
     return without_byte_order_mark(text);
 }
 
-/// Checks a number that a file spells as `text`. From 1e20 on a number counts as infinite. Infinite numbers are refused
-/// unless `or_infinite`; only bounds and sides may be infinite.
+/// Checks a number that a file spells as `text`. Numbers from 1e20 on count as infinite. Infinite numbers are refused
+/// unless `or_infinite` is true, because only bounds and sides may be infinite.
 [[nodiscard]] inline double checked_number(double value, std::string_view text, const text_place& place,
                                            bool or_infinite) {
     constexpr double counts_as_infinite = 1e20;

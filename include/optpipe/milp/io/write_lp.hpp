@@ -7,8 +7,8 @@
 
 namespace optpipe::milp {
 
-/// The model in the LP format that most solvers read, for people and for comparisons. `parse_lp` reads the same model
-/// back, except for the model's name, names that the format can't spell, and the order of columns.
+/// The model in the LP format that most solvers read, for people and for comparisons. `parse_lp` restores the model
+/// from the text, except the model's name, names that the format can't spell, and the order of columns.
 [[nodiscard]] std::string model_to_lp(const model& m);
 
 } // namespace optpipe::milp
@@ -28,7 +28,8 @@ namespace optpipe::milp {
 namespace optpipe::milp {
 namespace detail {
 
-/// Whether a name is none of these: a number, an operator, a possible exponent of a number, a word of the format.
+/// Whether a name can be used in the format: it isn't a number, an operator, a possible exponent of a number, or a word
+/// of the format.
 inline bool is_lp_name(std::string_view name) {
     constexpr std::string_view marks = "!\"#$%&(),.;?@_`'{}~";
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -62,7 +63,7 @@ private:
     [[nodiscard]] const std::string& name(variable x) const { return names_.columns[x.position()]; }
 
     void write_terms(std::span<const term> terms) {
-        constexpr std::size_t terms_per_line = 8; // some readers don't read long lines
+        constexpr std::size_t terms_per_line = 8; // lines are short because some readers don't read long lines
         for (std::size_t i = 0; i < terms.size(); ++i) {
             const auto& t = terms[i];
             if (i > 0 && i % terms_per_line == 0) text_ += "\n  ";

@@ -13,15 +13,15 @@
 
 namespace optpipe::milp::detail {
 
-/// The shortest text that reads back as the same double.
+/// The shortest text that is read as the same double.
 inline std::string number_text(double value) {
     constexpr std::size_t longest = 32;
     std::array<char, longest> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// The names of columns and rows in a file: their own names if the format can spell all of them and no two are equal;
-/// otherwise x0, x1, … and r0, r1, …
+/// The names of columns and rows in a file. They are the model's names if the format can spell all of them and no two
+/// are equal. Otherwise, they are x0, x1, … and r0, r1, …
 struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;

@@ -13,7 +13,7 @@ namespace optpipe::milp {
 
 namespace lp {
 
-/// The least value of coefficient · x over an interval, if the coefficient is known up to ± `error`. An infinite bound
+/// The least value of coefficient · x over an interval. The coefficient is known up to ± `error`. An infinite bound
 /// counts only if the coefficient is larger than `negligible`.
 [[nodiscard]] inline double least_over(double coefficient, double error, double negligible, double lower,
                                        double upper) {
@@ -24,8 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Sets a multiplier to 0 if it would make the bound infinite, or if it is a mere rounding error. Changing multipliers
-/// is safe: any multipliers give a valid bound.
+/// Sets a multiplier to 0 if it would make the bound infinite, or if it is only a rounding error. Changing multipliers
+/// is safe, because all multipliers give valid bounds.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;
@@ -40,16 +40,16 @@ namespace lp {
     return kept;
 }
 
-/// How a bound treats rounding errors: either it is lowered by all of them, or reduced costs that are only rounding
-/// count as 0.
+/// How a bound treats rounding errors: either the bound is lowered by all of them, or reduced costs that are only
+/// rounding errors count as 0.
 enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 
 } // namespace lp
 
-/// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. One case isn't safe, because excluding it would need exact arithmetic:
-/// the reduced cost of a column without a bound counts as 0 if it is tiny compared with the costs. If `with_costs` is
-/// false, the costs are left out.
+/// A lower bound on the program's optimum from any multipliers of its rows. It is the Lagrangian bound, lowered by all
+/// rounding errors of its computation. One case isn't safe, because it would need exact arithmetic: a reduced cost that
+/// is tiny compared with the costs counts as 0 if its column has no bound. If `with_costs` is false, the costs are left
+/// out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,
                                             lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {
@@ -95,7 +95,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must
-/// exceed `tolerance` times the largest multiplier. A lower bound above its upper bound is a proof by itself.
+/// exceed `tolerance` times the largest multiplier. A lower bound above the upper bound is also a proof.
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;
@@ -109,8 +109,8 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
     return std::isfinite(most) && safe_dual_bound(program, multipliers, false) > tolerance * most;
 }
 
-/// Whether moving in the direction lowers the cost of every feasible point without end: no row and no bound stops it.
-/// Violations are compared with `tolerance` times the size of the summands.
+/// Whether moving in the direction lowers the cost of every feasible point without limit, because no row and no bound
+/// stops it. Violations are compared with `tolerance` times the size of the terms.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;

@@ -10,7 +10,7 @@ namespace optpipe::milp::lp {
 
 [[nodiscard]] constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-/// A sparse matrix, one list of (index, value) per major (column or row).
+/// A sparse matrix. Each major (a column or a row) has one list of pairs of index and value.
 struct compressed {
     std::vector<int> start;
     std::vector<int> index;
@@ -22,7 +22,7 @@ struct compressed {
     [[nodiscard]] std::size_t bytes() const { return bytes_of(start, index, value); }
 };
 
-/// Leaves explicit zeros out.
+/// Converts a matrix, and leaves out explicit zeros.
 [[nodiscard]] inline compressed compress(const Eigen::SparseMatrix<double>& matrix) {
     compressed c;
     c.start.reserve(static_cast<std::size_t>(matrix.outerSize()) + 1);

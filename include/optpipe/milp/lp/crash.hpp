@@ -13,8 +13,9 @@
 
 namespace optpipe::milp::lp {
 
-/// Replaces slacks of equality rows, which have to leave the basis anyway, by columns that are free or have a wide
-/// range. The basis stays triangular: a column is taken only if it has no entry in the rows of columns taken before.
+/// Replaces slacks of equality rows by columns that are free or have a wide range. Such slacks must leave the basis in
+/// any case. The basis stays triangular, because a column is used only if it has no entry in the rows of earlier
+/// columns.
 inline void triangular_crash(const linear_program& program, tableau& t) {
     const auto& a = t.program.by_column;
     std::vector<int> order(program.columns());

@@ -53,10 +53,10 @@ public:
         }
     }
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
-    /// Whether the working costs differ from the program's.
+    /// Whether the working costs differ from the program's costs.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. The multipliers have the signs
-    /// that a lower bound needs (`safe_dual_bound`).
+    /// The row multipliers that prove infeasibility after `method_end::ray`. Their signs are those of a lower bound
+    /// (`safe_dual_bound`).
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)
@@ -210,7 +210,7 @@ private:
         }
     }
     void update_reduced_costs(int entering, int leaving) {
-        // Harris's test may take a reduced cost slightly beyond 0, but the step itself must not go backwards.
+        // Harris's test may move a reduced cost slightly beyond 0, but the step itself must not go backwards.
         const double pivot = row_[entering];
         if (t_.reduced_cost[at(entering)] * pivot * side_ < 0.0) {
             t_.cost[at(entering)] -= t_.reduced_cost[at(entering)];

@@ -15,14 +15,15 @@
 
 namespace optpipe::milp::lp {
 
-/// A variable that couldn't be in the basis, and the row whose slack replaces it.
+/// A variable that couldn't be in the basis, and the row whose slack replaces this variable.
 struct replacement {
     int variable;
     int row;
 };
 
 /// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
-/// [A | I]: an index below the number of columns of A is a column of A, and a larger index is the slack of a row.
+/// [A | I]: an index below the number of columns of A stands for a column of A, and other indices stand for slacks of
+/// rows.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {
@@ -40,15 +41,15 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// Solves B x = b in place like `forward`, but the result's nonzeros needn't be listed, because its values will be
-    /// read one by one.
+    /// Like `forward`, solves B x = b in place. The nonzeros of the result needn't be listed, because its values will
+    /// be read one by one.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list, the density isn't known. The expected density is lowered a little each time, so that a later
+        // Without a list, the density is unknown. The expected density is lowered a little each time, so that a later
         // solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
@@ -74,7 +75,7 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether updates have grown the factors by more than `largest_growth`, so that a new factorization pays.
+    /// Whether updates have grown the factors by more than `largest_growth`. If so, a new factorization saves time.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());
@@ -182,7 +183,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
         inverse_pivots_[at(r)] = 1.0 / sequence.values[k];
         upper_place_[at(r)] = static_cast<int>(k);
         upper_columns_.reserve(r, in_column[at(r)]);
-        // Spare room for entries of later columns.
+        // Number of spare places for entries of later columns.
         constexpr int spare = 2;
         upper_rows_.reserve(r, in_row[at(r)] + spare);
     }
@@ -211,7 +212,8 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis: first slacks and singletons, which are nearly all pivots, then the rest by Markowitz.
+/// Finds the pivots of a basis. Slacks and singletons are found first. They are most of the pivots. The remaining
+/// pivots are found by the rule of Markowitz.
 class basis_elimination {
 public:
     basis_elimination(const compressed& a, const std::vector<int>& head, const pivot_rules& rules)
@@ -228,11 +230,11 @@ public:
         pivot_nucleus();
     }
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
-    /// The pivot row of each column of the basis; below 0 if it has none.
+    /// The pivot row of each column of the basis; below 0 if the column has no pivot.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// The number of slacks that are pivots; they come first.
+    /// The number of slacks that are pivots. They are the first pivots.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
-    /// Replaces a column without pivot by the slack of the row.
+    /// Replaces a column without a pivot by the slack of the row.
     void stand_in(int row, int column) {
         out_.pivot(row, column, 1.0);
         row_done_[at(row)] = 1;

@@ -44,14 +44,14 @@ struct pivot_sequence {
 };
 
 struct pivot_rules {
-    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`;
-    /// remainders up to `drop` become 0.
+    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`.
+    /// Remainders up to `drop` become 0.
     double threshold = 0.1;
     double least_pivot = 1e-11;
     double drop = 1e-14;
 };
 
-/// Sets of columns (or rows) by their number of entries.
+/// Sets of columns (or rows), grouped by their number of entries.
 class count_buckets {
 public:
     void reset(int items, int most) {
@@ -89,9 +89,9 @@ private:
     std::vector<int> first_, next_, previous_, count_;
 };
 
-/// Gaussian elimination of the matrix that remains when all singletons are gone, in the order of Markowitz (1957) with
-/// threshold pivoting. Each pivot is chosen from a few of the shortest columns and rows, for the least possible
-/// fill-in.
+/// Gaussian elimination of the matrix that remains after all singletons are eliminated. Pivots are chosen by the rule
+/// of Markowitz (1957) with threshold pivoting: from a few of the shortest columns and rows, the pivot with the least
+/// possible fill-in.
 class markowitz {
 public:
     markowitz(int rows, int columns, const pivot_rules& rules, pivot_sequence& out)
@@ -138,7 +138,7 @@ private:
         }
         return merit_ != std::numeric_limits<std::int64_t>::max();
     }
-    /// Whether to stop searching: longer columns and rows can hardly be better.
+    /// Whether to stop the search, because longer columns and rows are hardly better.
     bool enough(int count) const {
         return searched_ >= parameters.markowitz_search || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }
@@ -210,8 +210,7 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Eliminates in a column of the pivot row: subtracts multiples of the column's entry in the pivot row from the
-    /// other entries of the column.
+    /// Eliminates in one column: subtracts multiples of its entry in the pivot row from its other entries.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

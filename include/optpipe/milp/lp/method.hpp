@@ -6,7 +6,7 @@ namespace optpipe::milp::lp {
 
 /// Why a simplex method stopped.
 enum class method_end : unsigned char {
-    /// Primal and dual feasible for the tableau's working bounds and costs.
+    /// The basis is primal and dual feasible for the tableau's working bounds and costs.
     optimal,
     /// The method can't continue. The dual method has found a row that proves infeasibility, or the primal method has
     /// found a direction that proves unboundedness.
@@ -16,7 +16,7 @@ enum class method_end : unsigned char {
     trouble,
 };
 
-/// How careful the methods are. After a result has failed its check, the next attempt is more careful.
+/// How careful the methods are. If a result fails its check, the next attempt is more careful.
 struct method_settings {
     pricing_rule pricing = pricing_rule::steepest_edge;
     double primal_tolerance = 1e-9;

@@ -16,9 +16,10 @@ enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
 struct simplex_options {
     pricing_rule pricing = pricing_rule::steepest_edge;
     bool scaling = true;
-    /// Whether to start from a triangular basis without the slacks of equality rows; otherwise all slacks are basic.
+    /// Whether to start from a triangular basis without the slacks of equality rows. If false, all slacks are basic at
+    /// the start.
     bool crash = false;
-    /// How far a value may lie beyond its bound, and how far a reduced cost may lie on the wrong side of 0, in scaled
+    /// The amount by which a value may exceed its bound, and by which a reduced cost may have the wrong sign, in scaled
     /// terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
@@ -31,9 +32,9 @@ struct simplex_options {
 
 struct simplex_limits {
     std::size_t iterations = std::numeric_limits<std::size_t>::max();
-    /// Solving ends once the objective is proven to be at least this.
+    /// Solving ends once the objective is proven to be at least this value.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Solving ends if the working basis with its factors takes more bytes than this.
+    /// Limit in bytes of the working basis with its factors. Solving ends if they take more memory.
     std::size_t memory = std::numeric_limits<std::size_t>::max();
     std::stop_token stop{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -43,11 +44,11 @@ enum class lp_status : unsigned char {
     optimal,
     infeasible,
     unbounded,
-    /// The objective is at least the cutoff.
+    /// The objective is proven to be at least the cutoff.
     cutoff,
     iteration_limit,
     stopped,
-    /// Nothing is known, because every result failed the final check.
+    /// No result is known, because every result failed the final check.
     numerical_trouble,
 };
 

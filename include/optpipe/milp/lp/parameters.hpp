@@ -7,7 +7,7 @@
 namespace optpipe::milp::lp {
 
 /// Parameters of the simplex methods. The parameters balance accuracy (large pivots, fresh factors) against the number
-/// of iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
+/// of iterations, and lists of nonzeros against dense loops. Not tuned, but chosen near the values in the cited papers.
 /// Magnitudes are in scaled terms.
 struct simplex_parameters {
     // Pivots.
@@ -19,33 +19,34 @@ struct simplex_parameters {
     double least_pivot_of_few = 1e-9;
     double least_pivot_of_some = 3e-8;
     double least_pivot_of_many = 1e-7;
-    /// The primal method's least pivot with fresh factors, and with updated factors.
+    /// The primal method's least pivot: with fresh factors, and with updated factors.
     double least_pivot_of_fresh = 1e-9;
     double least_pivot_of_updated = 1e-8;
     /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its values by row and
     /// by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// The dual ratio test takes the last group of breakpoints whose best pivot is at least this share (0 to 1) of the
-    /// largest pivot of all groups. The last group gives the longest step.
+    /// Least share (0 to 1) of the largest pivot of all groups of breakpoints. The dual ratio test chooses the last
+    /// group whose best pivot reaches this share, because the last group gives the longest step.
     double share_of_largest_pivot = 0.1;
-    /// As long as all breakpoints of a group flip their variables to the other bound, the next group reaches farther by
-    /// this factor.
+    /// Factor by which the next group of breakpoints reaches farther, as long as all breakpoints of a group flip their
+    /// variables to the other bound.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
 
     // Pricing.
 
-    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true one. Stored
-    /// weights are at least `least_weight`.
+    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true weight.
+    /// Stored weights are at least `least_weight`.
     double acceptable_weight = 0.25;
     double least_weight = 1e-4;
-    /// If a Devex weight of the primal method exceeds this, all weights are reset to 1.
+    /// Limit of the Devex weights of the primal method. If a weight exceeds it, all weights are reset to 1.
     double largest_weight = 1e7;
 
-    // Degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber the others by the
-    // stall limit, costs (in the dual method) or bounds (in the primal) are perturbed by these shares of their size.
+    // Parameters for degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber all
+    // other steps by the stall limit, costs (in the dual method) or bounds (in the primal method) are perturbed by
+    // these shares of their size.
 
     double no_step = 1e-12;
     int dual_stall_limit = 20;
@@ -65,23 +66,24 @@ struct simplex_parameters {
     /// A pivot of the triangular basis is at least this share (0 to 1) of its column's largest coefficient.
     double stable_share = 0.01;
 
-    // Sparsity (Hall and McKinnon, 2005). Shares of nonzeros.
+    // Parameters for sparsity (Hall and McKinnon, 2005), as shares of nonzeros.
 
-    /// If the densities of the right-hand side and of the expected result are below these, the solve first finds where
-    /// the nonzeros will be.
+    /// If the densities of the right-hand side and of the expected result are below these limits, the solve first finds
+    /// the positions of the nonzeros.
     double sparse_input = 0.05;
     double sparse_result = 0.1;
     /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. An unlisted result
     /// multiplies the expected density by `density_doubt`, so that a later solve lists its result again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
-    /// The density of the row of the inverse decides how the pivot row is computed: above `by_columns` by columns,
-    /// above `by_sweep` by a sweep over rows, else with a list of nonzeros.
+    /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. Above
+    /// `by_columns`, it is computed by columns; above `by_sweep`, by a sweep over rows; otherwise, with a list of
+    /// nonzeros.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
-    // Attempts. If a result fails its check, the second attempt factorizes more often, the third attempt has looser
-    // tolerances and firmer pivots, and the last attempt has no scaling.
+    // Number of attempts. If a result fails its check, the second attempt factorizes more often, the third attempt has
+    // looser tolerances and firmer pivots, and the last attempt has no scaling.
 
     int attempts = 4;
     int updates_when_careful = 20;
@@ -89,19 +91,19 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Limits per attempt: rounds of the dual and the primal method, and iterations (a constant plus a number per
-    /// column and row). Only an attempt that cycles reaches the limit of iterations.
+    /// Two limits per attempt: the number of rounds of the dual and the primal method, and the number of iterations (a
+    /// constant, plus a number per column and row). An attempt reaches the limit of iterations only if it cycles.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
-    /// `between_looks_at_the_clock` counts the iterations between two checks of the clock. After a failed proof of a
-    /// cutoff, the next one is tried once the objective has risen by the share `cutoff_caution`.
+    /// `between_looks_at_the_clock` is the number of iterations between two checks of the clock. After a failed proof
+    /// of a cutoff, the next proof is tried once the objective has risen by the share `cutoff_caution`.
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 
-    /// The bounds that phase one gives a column without bounds; other infinite bounds become 1.
+    /// The magnitude of the bounds that phase one gives a column without bounds. Other infinite bounds become 1.
     double box_of_free = 1000.0;
-    /// A matrix isn't scaled if all of its coefficients lie between these.
+    /// If all coefficients of a matrix lie between these two numbers, the matrix isn't scaled.
     double well_scaled_low = 0.2;
     double well_scaled_high = 5.0;
 };

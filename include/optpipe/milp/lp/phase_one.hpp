@@ -8,7 +8,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Whether some nonbasic variable's reduced cost has the wrong sign and the variable has no other bound to flip to.
+/// Whether a nonbasic variable needs phase one: its reduced cost has the wrong sign, and it has no other bound to which
+/// it can flip.
 [[nodiscard]] inline bool needs_phase_one(const tableau& t, double tolerance) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool boxed = std::isfinite(t.lower[at(j)]) && std::isfinite(t.upper[at(j)]);

@@ -12,14 +12,14 @@
 
 namespace optpipe::milp::lp {
 
-/// Chooses the row that leaves the basis in the dual simplex: the one with the largest violation² / weight. Weights
-/// follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
+/// Chooses the row that leaves the basis in the dual simplex method. This is the row with the largest violation² /
+/// weight. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
 class dual_pricing {
 public:
     dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
 
-    /// The violation of a basic variable's bounds: positive above the upper bound, negative below the lower bound, 0
-    /// within the tolerance.
+    /// The violation of a basic variable's bounds. It is positive above the upper bound, negative below the lower
+    /// bound, and 0 within the tolerance.
     [[nodiscard]] double violation(int row) const {
         const auto j = at(t_.head[at(row)]);
         if (t_.value[j] > t_.upper[j] + tolerance_) return t_.value[j] - t_.upper[j];
@@ -47,8 +47,8 @@ public:
             }
         return best;
     }
-    /// Replaces a weight by the true one, which follows from the row of the inverse. Returns false if the stored weight
-    /// was so wrong that another row should be chosen.
+    /// Replaces a weight by the true weight, which follows from the row of the inverse. Returns false if the error of
+    /// the stored weight was so large that another row should be chosen.
     bool correct(int row, const work_vector& rho) {
         if (rule_ != pricing_rule::steepest_edge) return true;
         const double stored = t_.weight[at(row)];

@@ -12,13 +12,13 @@
 
 namespace optpipe::milp::lp {
 
-/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973). Breakpoints within the
-/// tolerance of each other form a group, and the largest pivot of a group may be taken.
+/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973). Breakpoints that differ
+/// by at most the tolerance form a group, and the largest pivot of a group may be chosen.
 class dual_ratio_test {
 public:
-    /// `side` is +1 if the leaving variable is too large, -1 if it is too small; `violation` is the leaving variable's
-    /// distance from its bounds, beyond the primal tolerance. Afterwards `entering()` is the entering variable, below 0
-    /// if there is none, and `flipped()` lists the variables that must flip to their other bound.
+    /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving
+    /// variable's distance from its bounds, beyond the primal tolerance. After the call, `entering()` is the entering
+    /// variable, or below 0 if there is none, and `flipped()` lists the variables that must flip to their other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);
@@ -64,7 +64,8 @@ private:
         for (const int j : row.index) {
             const double alpha = side * row[j];
             const double d = t.reduced_cost[at(j)];
-            // The pivot and the reduced cost, mirrored as if the variable were at its lower bound.
+            // The pivot and the reduced cost, with the signs that they would have if the variable were at its lower
+            // bound.
             double pivot = 0.0;
             double reduced = 0.0;
             switch (t.status[at(j)]) {
@@ -90,8 +91,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Moves the candidates with ratios up to theta to the front, but at least one candidate, as rounding might exclude
-    /// all. Returns their end.
+    /// Moves the candidates with ratios up to theta to the front. At least one candidate is moved, because rounding
+    /// might exclude all. Returns the end of the moved candidates.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)
@@ -118,7 +119,7 @@ private:
             if (candidates_[k].pivot > candidates_[best].pivot) best = k;
         return best;
     }
-    /// Takes the last group whose best pivot isn't much smaller than the largest pivot of all groups.
+    /// Chooses the last group whose best pivot isn't much smaller than the largest pivot of all groups.
     void choose() {
         double most = 0.0;
         for (const auto& g : groups_)

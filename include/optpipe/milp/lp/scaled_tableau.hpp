@@ -17,8 +17,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The status of a slack: the slack of a row is the negative of the row's activity, so lower and upper bound trade
-/// places.
+/// The status of a row's slack. Because the slack is the negative of the row's activity, lower and upper bound are
+/// swapped.
 [[nodiscard]] constexpr basis_status mirrored(basis_status s) {
     switch (s) {
     case basis_status::at_lower: return basis_status::at_upper;
@@ -29,8 +29,8 @@ namespace optpipe::milp::lp {
     return s;
 }
 
-/// The scaled tableau of a program, with its scale factors. A scaled tableau takes changes of the program, and returns
-/// points and multipliers in the program's own terms.
+/// The scaled tableau of a program, with its scale factors. It follows changes of the program, and returns points and
+/// multipliers in unscaled terms.
 class scaled_tableau {
 public:
     tableau t;
@@ -42,22 +42,22 @@ public:
     [[nodiscard]] std::size_t rows() const { return at(t.program.rows); }
     [[nodiscard]] std::size_t columns() const { return at(t.program.columns); }
 
-    /// Reloads everything from the program, except the statuses.
+    /// Reloads all data from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
-    /// Takes the columns that the program has gained at its end. The new columns are nonbasic, and the rows keep their
-    /// scale factors, so the basis keeps its factors, too.
+    /// Adds the new columns at the end of the program. They are nonbasic, and the rows keep their scale factors, so the
+    /// basis keeps its factors, too.
     void append_columns(const linear_program& program);
-    /// Makes all slacks basic, or starts from a triangular basis if `crash`.
+    /// Makes all slacks basic. If `crash` is true, starts from a triangular basis instead.
     void reset_basis(const linear_program& program, bool crash);
-    /// Rebuilds the basis from the statuses of `t`: excess variables leave the basis, slacks fill it up. Variables that
-    /// were basic before keep their weights.
+    /// Rebuilds the basis from the statuses of `t`. If there are too many basic variables, some leave the basis; if
+    /// there are too few, slacks are added. Variables that were basic before keep their weights.
     void complete_basis();
-    /// Removes the slacks of rows that leave the program (`place` below 0), which must be basic, and renumbers the
-    /// others.
+    /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the other slacks.
+    /// Contract: the removed slacks are basic.
     void renumber_slacks(const std::vector<int>& place);
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const;
-    /// Moves the slack of a row into the basis, in exchange for the variable that gives the largest pivot.
+    /// Moves the slack of a row into the basis. The variable with the largest pivot leaves the basis.
     void make_basic(std::size_t row);
 
     void factorize() {
@@ -100,8 +100,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers that combine the rows of the program to a row of the tableau: the row of basic column j, in
-    /// which this column has coefficient 1.
+    /// The multipliers that combine the rows of the program to the tableau row of basic column j. In this row, the
+    /// column has coefficient 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

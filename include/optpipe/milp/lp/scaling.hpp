@@ -64,7 +64,7 @@ inline bool is_well_scaled(const compressed& a) {
     return s;
 }
 
-/// The factor of a new column, while the rows keep their factors.
+/// The scale factor of a new column. The rows keep their factors.
 [[nodiscard]] inline double scale_of_column(const compressed& columns, int j, const std::vector<double>& rows) {
     return detail::nearest_power_of_two(detail::balancing_factor(columns, j, rows, 1.0));
 }

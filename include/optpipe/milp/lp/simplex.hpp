@@ -22,7 +22,7 @@ namespace optpipe::milp {
 
 /// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i)
 /// = 0, where s(i) = -(activity of row i). In `columns`, the basic column itself has coefficient 1, and other basic
-/// columns have 0. `slacks` are also the multipliers that combine the rows to `columns`.
+/// columns have 0. `slacks` also has the multipliers that combine the rows to `columns`.
 struct tableau_row {
     std::vector<double> columns;
     std::vector<double> slacks;
@@ -43,15 +43,15 @@ public:
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
     void set_cost(std::size_t j, double cost);
-    /// New columns follow the existing columns, and are nonbasic.
+    /// Adds columns after the existing columns. New columns are nonbasic.
     void add_columns(std::span<const new_column> columns);
-    /// New rows follow the existing rows; the slacks of new rows are basic.
+    /// Adds rows after the existing rows. The slacks of new rows are basic.
     void add_rows(std::span<const cut_row> rows);
-    /// The rows after a removed row move up.
+    /// Removes rows. The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// If `b` isn't a basis (too few or too many variables are basic, or its matrix is singular), slacks replace or
-    /// complete its variables.
+    /// Sets the basis. If `b` isn't a basis, because too few or too many variables are basic or its matrix is singular,
+    /// slacks replace or complete its variables.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -60,13 +60,14 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimal objective of the last solve; after `cutoff` or a limit, a valid lower bound on it.
+    /// The optimal objective of the last solve. After `cutoff` or a limit, it is a valid lower bound on the optimal
+    /// objective.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
-    /// Like `dual_bound`, but reduced costs that are only rounding count as 0. The result is close to the optimum,
-    /// unless other reduced costs have the wrong sign within the tolerance.
+    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result is close to the
+    /// optimum, unless other reduced costs have the wrong sign within the tolerance.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }
@@ -75,15 +76,15 @@ public:
     /// Multipliers of the rows. A multiplier is positive if a larger lower bound of its row raises the objective.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
-    /// After `infeasible`: multipliers that `verify_infeasible` accepts, possibly only with tolerance 0. All
+    /// Multipliers that `verify_infeasible` accepts, perhaps only with tolerance 0. Valid after `infeasible`. All
     /// multipliers are 0 if a lower bound exceeds its upper bound.
     [[nodiscard]] std::span<const double> infeasibility_ray() const { return found_.infeasibility_ray; }
-    /// After `unbounded`: a direction that `verify_unbounded` accepts.
+    /// A direction that `verify_unbounded` accepts. Valid after `unbounded`.
     [[nodiscard]] std::span<const double> unbounded_ray() const { return found_.unbounded_ray; }
     /// The number of iterations of all solves.
     [[nodiscard]] std::size_t iterations() const { return found_.iterations; }
 
-    /// The bytes that `simplex_limits::memory` limits.
+    /// The number of bytes that `simplex_limits::memory` limits.
     [[nodiscard]] std::size_t working_bytes() const { return scaled_.t.bytes(); }
     [[nodiscard]] std::size_t bytes() const {
         return program_.bytes() + scaled_.t.bytes() + bytes_of(scaled_.scale.row, scaled_.scale.column) +

@@ -32,9 +32,9 @@ struct findings {
     std::size_t iterations = 0;
 };
 
-/// One solve of a program from the current basis: the dual method, the primal method if costs were shifted, and a check
-/// of the result against the unscaled program. A result that fails the check is computed again with more care: first
-/// with more factorizations, then with firmer pivots, then without scaling and from the slack basis.
+/// One solve of a program from the current basis. The solve runs the dual method, then the primal method if costs were
+/// shifted, and checks the result against the unscaled program. If the check fails, the result is computed again with
+/// more care: first with more factorizations, then with firmer pivots, then without scaling and from the slack basis.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
@@ -111,8 +111,7 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // If the program is infeasible by no more than the tolerance, either answer, feasible or infeasible, is acceptable
-    // if it can be proven.
+    // If the program is infeasible by no more than the tolerance, both answers are acceptable if they can be proven.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -138,8 +137,8 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Runs the dual and the primal method alternately until neither leaves work to the other. If only costs have changed,
-/// the primal method runs first.
+/// Runs the dual and the primal method alternately, until no work is left for either. If only costs have changed, the
+/// primal method runs first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     verdict_ = std::nullopt;
     if (prefers_primal(settings)) {
@@ -177,8 +176,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for a dual feasible basis.
-/// Numerical trouble is left to the next steps, which can start from any basis.
+/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search. Numerical trouble isn't
+/// handled here, because the next steps can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -194,8 +193,7 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached. If the optimum of the working costs wasn't reached, `verdict_`
-/// has the result, if there is one.
+/// Returns true if the optimum of the working costs was reached. If not, `verdict_` has the result, if there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};
@@ -244,8 +242,8 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective includes shifted costs, which alone may lift it above the cutoff, so the objective only tells
-/// when to try a proof.
+/// The method's objective includes shifted costs, and these alone may lift it above the cutoff. Therefore the objective
+/// only decides when a proof is tried.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

@@ -16,7 +16,7 @@
 namespace optpipe::milp::lp {
 
 /// The scaled program as the simplex methods see it: A x + s = 0, with a slack s(i) = -(activity of row i) per row, and
-/// bounds on all variables. Indices below `columns` are x, the others s.
+/// bounds on all variables. Indices below `columns` stand for x, and other indices for s.
 struct scaled_program {
     compressed by_column;
     compressed by_row;
@@ -33,11 +33,11 @@ struct scaled_program {
 };
 
 /// A basis of a scaled program with its values, reduced costs, factors and weights. The simplex methods read and change
-/// a tableau's members freely.
+/// the members directly.
 class tableau {
 public:
     scaled_program program;
-    /// The working bounds and costs of the methods: those of the program, or shifted.
+    /// The working bounds and costs of the methods: those of the program, or shifted ones.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -51,7 +51,7 @@ public:
     density_history column_density, row_density, weight_density, flip_density;
     pivot_rules rules;
 
-    /// Includes the working memory of the methods.
+    /// Memory in bytes, including the working memory of the methods.
     [[nodiscard]] std::size_t bytes() const {
         constexpr std::size_t work_vectors = 10;
         constexpr std::size_t per_entry = sizeof(double) + sizeof(int);
@@ -84,7 +84,7 @@ public:
         program.columns += added;
     }
 
-    /// Puts a nonbasic variable on one of its bounds, if possible on the bound at which it was.
+    /// Puts a nonbasic variable on one of its bounds, if possible on its previous bound.
     void settle(int j) {
         auto& s = status[at(j)];
         if (s == basis_status::basic) return;
@@ -108,7 +108,7 @@ public:
             settle(j);
     }
 
-    /// Returns false if slacks had to replace variables that made the basis singular.
+    /// Factorizes the basis. Returns false if slacks had to replace variables that made the basis singular.
     bool factorize() {
         std::vector<double> by_variable(at(program.variables()), 1.0);
         for (std::size_t i = 0; i < head.size(); ++i)
@@ -199,7 +199,7 @@ public:
         return true;
     }
 
-    /// Computes the entries of the pivot row for the nonbasic variables that aren't fixed; `rho` is the row of the
+    /// Computes the entries of the pivot row for the nonbasic variables that aren't fixed. `rho` is the row of the
     /// inverse.
     void pivot_row(const work_vector& rho, work_vector& row) const {
         row.clear();
@@ -216,7 +216,8 @@ public:
             if (const int j = program.columns + i; counts(j)) row.insert(j, rho[i]);
     }
 
-    /// Puts `entering` in place of the basic variable of `row`, which becomes nonbasic with status `to`.
+    /// Puts `entering` in the place of the basic variable of `row`. The replaced variable becomes nonbasic with status
+    /// `to`.
     void exchange(int row, int entering, basis_status to) {
         const int leaving = head[at(row)];
         status[at(leaving)] = to;
@@ -250,7 +251,8 @@ private:
         }
         row.index.resize(kept);
     }
-    /// Computes the entries for a dense `rho`, for which listing entries on the fly doesn't pay.
+    /// Computes the entries for a dense `rho`. For such vectors, it isn't worthwhile to list nonzero entries on the
+    /// fly.
     void sweep_rows(const work_vector& rho, work_vector& row) const {
         const auto& a = program.by_row;
         double* const values = row.value.data();

@@ -11,7 +11,7 @@
 namespace optpipe::milp::lp {
 
 /// Recent densities of the vectors of one kind of solve: after the solve with the first triangular matrix, and at the
-/// end. These densities decide whether the next solve is worth a symbolic pass.
+/// end. These densities decide whether the next solve begins with a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -26,8 +26,8 @@ private:
     double second_;
 };
 
-/// The symbolic pass of Gilbert and Peierls (1988): finds the entries that a sparse right-hand side can fill in, by
-/// depth-first search.
+/// The symbolic pass of Gilbert and Peierls (1988). A depth-first search finds the entries that a sparse right-hand
+/// side can fill in.
 class reach {
 public:
     void resize(std::size_t size) {

@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::lp {
 
-/// A dense vector that also lists the indices of possible nonzeros, each once.
+/// A dense vector that also lists the indices of possible nonzeros. Each index is listed once.
 class work_vector {
 public:
     std::vector<double> value;
@@ -32,10 +32,10 @@ public:
         index.clear();
         is_listed_ = true;
     }
-    /// From now until `clear`, the values are valid, but the list of indices isn't.
+    /// After this call, the values are valid, but the list of indices isn't, until `clear` is called.
     void leave_unlisted() { is_listed_ = false; }
     [[nodiscard]] bool is_listed() const { return is_listed_; }
-    /// The index must not be listed yet.
+    /// Inserts an entry. Contract: the index isn't listed yet.
     void insert(int i, double v) {
         value[static_cast<std::size_t>(i)] = v;
         index.push_back(i);
@@ -44,7 +44,8 @@ public:
         double& place = value[static_cast<std::size_t>(i)];
         if (place == 0.0) index.push_back(i);
         place += v;
-        // A listed entry that cancels keeps a tiny value; otherwise it would be listed again once it is nonzero again.
+        // A listed entry that cancels keeps a tiny value. With the value 0, it would be listed again when it becomes
+        // nonzero again.
         if (place == 0.0) place = trace;
     }
     void copy(const work_vector& other) {

@@ -10,9 +10,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` holds the bounds that follow from b
-/// = value, which are tighter than the model's. If the row's greatest activity within these bounds leaves a gap to its
-/// side, the coefficient shrinks by that gap.
+/// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
+/// value. They are tighter than the bounds of the model. If the row's greatest activity within these bounds leaves a
+/// gap to its side, the coefficient shrinks by that gap.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -34,7 +34,7 @@ private:
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        // At b = 1 (if a > 0) or b = 0 (if a < 0), the row stays the same. With the shrunk coefficient and b at the
+        // At b = 1 (if a > 0) or b = 0 (if a < 0), the row stays the same. With the smaller coefficient and b at the
         // other value, the other terms can just reach the side.
         const auto room = difference(side, std::max(a, 0.0));
         const auto size = difference(most, room.value);

@@ -18,13 +18,13 @@ namespace optpipe::milp::presolving {
 /// A row that says "at most one of these literals is true". A literal is a binary x or its complement 1 - x.
 struct clique_row {
     row at;
-    bool is_equation = false;          ///< exactly one of the literals is true
-    double unit = 1.0;                 ///< coefficient of a literal; negative if the lower side bounds the row
-    std::vector<std::size_t> literals; ///< 2 x for x, 2 x + 1 for 1 - x; sorted
+    bool is_equation = false;          ///< whether exactly one of the literals is true
+    double unit = 1.0;                 ///< the coefficient of a literal; negative if the lower side bounds the row
+    std::vector<std::size_t> literals; ///< numbers of the literals, sorted: 2 x stands for x, and 2 x + 1 for 1 - x
 };
 
-/// Adds to a clique the literals that exclude each of its members, if the larger clique makes other rows redundant.
-/// Literals that exclude each member of an equation are false.
+/// Adds to a clique the literals that exclude each of its members, if the larger clique makes other rows redundant. If
+/// a literal excludes each member of an equation, the literal is false.
 class clique_merging {
 public:
     static constexpr std::string_view name = "clique merging";
@@ -103,8 +103,8 @@ private:
         return {variable{literal / 2}, value, value};
     }
 
-    /// The literals that share a clique with one member of `clique`: the member whose cliques are smallest in total.
-    /// The result is sorted, and contains no member of `clique`.
+    /// The literals that share a clique with one chosen member of `clique`. The member whose cliques have the fewest
+    /// literals in total is chosen. The result is sorted, and contains no member of `clique`.
     static std::vector<std::size_t> neighbours(const clique_table& table, const clique_row& clique, std::size_t& work) {
         const auto reach = [&](std::size_t literal) {
             std::size_t sum = 0;

@@ -13,8 +13,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
-/// one of its bounds, the integer's coefficient is larger than needed. A smaller coefficient admits the same integer
-/// points, and fewer other points (Savelsbergh 1994).
+/// one of its bounds, the integer's coefficient is larger than needed. With a smaller coefficient, the row allows the
+/// same integer points, but fewer other points (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 
@@ -28,7 +28,7 @@ struct coefficient_tightening {
     }
 
 private:
-    /// A row while its coefficients shrink, read as `sign` · row ≤ `side`.
+    /// A row whose coefficients are being shrunk, read as `sign` · row ≤ `side`.
     struct shrinking_row {
         double sign;
         double side;
@@ -48,7 +48,7 @@ private:
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
         // Starts with the largest coefficient. The activity of the other terms is summed without the largest term,
-        // because a large summand would cost the sum digits.
+        // because the sum would lose digits with a large term.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);
@@ -70,9 +70,9 @@ private:
                                                  : bound_row{r, -now.side, infinity, now.noise});
         return std::move(now.steps);
     }
-    /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach. With
-    /// the column at the bound where the term is largest, the shrunk row is the same as before. One step away from that
-    /// bound, `others` can just reach the side of the shrunk row.
+    /// Shrinks a coefficient if possible, and returns it. `others` is the largest value of the sum of the other terms.
+    /// If the column is at the bound where its term is largest, the new row is the same as the old row. One step away
+    /// from that bound, `others` can just reach the side of the new row.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

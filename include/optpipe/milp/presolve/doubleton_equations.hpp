@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// An equation of two columns eliminates one of them. An integer is eliminated only if it is integral for every integer
-/// value of the other column.
+/// Uses an equation of two columns to eliminate one of them. An integer is eliminated only if it is integral for every
+/// integer value of the other column.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 

@@ -10,7 +10,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// The number of rows that can keep a column from growing (`up`) and from shrinking (`down`).
+/// For each column, the number of rows that can keep it from growing (`up`), and the number of rows that can keep it
+/// from shrinking (`down`).
 struct lock_counts {
     std::size_t up = 0;
     std::size_t down = 0;

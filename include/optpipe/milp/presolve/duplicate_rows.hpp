@@ -14,7 +14,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// If two rows are multiples of each other, one is removed, and the other gets the tighter bounds of both.
+/// Finds two rows that are multiples of each other. One row is removed, and the other row gets the tighter bounds of
+/// both.
 struct duplicate_rows {
     static constexpr std::string_view name = "duplicate rows";
 
@@ -34,8 +35,8 @@ struct duplicate_rows {
     }
 
 private:
-    /// The factor with second = factor * first; 0 if there is none. The factor's noise is the error of the second row's
-    /// activity if it is computed as a multiple of the first row's.
+    /// The factor such that second = factor * first; 0 if there is none. The factor's noise is the error of the second
+    /// row's activity if it is computed as a multiple of the first row's activity.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
         const auto& b = m.terms(second);

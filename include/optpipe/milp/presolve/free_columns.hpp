@@ -15,10 +15,10 @@
 
 namespace optpipe::milp::presolving {
 
-/// Eliminates a column whose bounds follow from its rows: such a column is as good as free. An equation that contains
-/// the column determines the column's value. Equation and column are removed unless the other rows get much longer. A
-/// column whose bound depends on an integer stays, for example the flow of an arc with a capacity: cuts need such a
-/// bound for each column, not for a sum of columns.
+/// Eliminates columns whose bounds follow from their rows, so that they are effectively free. An equation that contains
+/// such a column determines its value. Equation and column are removed unless the other rows get much longer. A column
+/// whose bound depends on an integer isn't removed, for example the flow of an arc with a capacity. The reason is that
+/// cuts need such a bound for each column, not for a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -70,7 +70,8 @@ private:
         return best;
     }
 
-    /// Whether the coefficient is large enough to divide by, compared with the others of its row and of its column.
+    /// Whether the coefficient is large enough to divide by, compared with the other coefficients of its row and of its
+    /// column.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
         const auto is_far_larger = [&](const column_entry& e) {
             return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);

@@ -14,7 +14,7 @@ namespace optpipe::milp::presolving {
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< error of either end
+    double noise = 0.0; ///< error of each end
 };
 
 [[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,
@@ -29,9 +29,8 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
-/// Tightens the bounds of a column by those that follow from one row and the bounds of the row's other columns. Bounds
-/// of continuous columns are tightened only if the model has integers and the gain is large enough
-/// (`margins::is_worth`).
+/// Tightens the bounds of a column: new bounds follow from one row and the bounds of the row's other columns. Bounds of
+/// continuous columns are tightened only if the model has integers and the gain is large enough (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

@@ -16,9 +16,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// The activity of a row of integers is a multiple of the common divisor of its coefficients, so the row's bounds can
-/// be rounded. An equation is infeasible if no integer values give its side, even if each column keeps only the bound
-/// at which the row is least.
+/// Rounds the bounds of a row of integers to multiples of the common divisor of its coefficients, because the row's
+/// activity is such a multiple. An equation is infeasible if no integer values give its side, even if each column keeps
+/// only the bound at which the row is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -40,7 +40,7 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether no integer values give the sum. Each column is limited only by the bound at which the row is least.
+    /// Whether no integer values give the sum. The only limit of each column is the bound at which the row is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;
@@ -56,10 +56,10 @@ private:
         if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
         return is_beyond_all_sums(weights, std::llround(left));
     }
-    /// Whether no multiples of the weights add up to the sum. Sums are sorted by their residue modulo the least weight;
-    /// for each residue, the least sum decides. The least sums are found round by round (Böcker and Lipták, 2007).
-    /// Every sum that is at least the product of the least and the largest weight can be reached, because the weights
-    /// have no common divisor (Brauer, 1942).
+    /// Whether no multiples of the weights add up to the sum. Sums are grouped by their residue modulo the least
+    /// weight. For each residue, only the least sum matters. The least sums are found round by round (Böcker and
+    /// Lipták, 2007). Every sum that is at least the product of the least and the largest weight can be reached,
+    /// because the weights have no common divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
         const auto modulus = *first;

@@ -10,20 +10,20 @@
 
 namespace optpipe::milp::presolving {
 
-/// Tolerances of presolve, to tell computed numbers apart.
+/// Tolerances of presolve for comparing computed numbers.
 struct margins {
-    milp::feasibility feasible{}; ///< a bound missed by more than this proves infeasibility
-    tolerance equality{1e-12};    ///< coefficients that differ by less differ only by rounding
+    milp::feasibility feasible{}; ///< a bound that is violated by more than this proves infeasibility
+    tolerance equality{1e-12};    ///< numbers that differ by less than this differ only by rounding
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Rounding error of a bound that has just been computed. The estimate is kept small, because an error in a column,
-    /// times a coefficient, becomes an error in its rows.
+    /// Rounding error of a bound that has just been computed. The estimate is kept small, because an error in a column
+    /// is multiplied by coefficients and becomes an error in its rows.
     [[nodiscard]] static double noise_at(double a) {
-        constexpr double operations = 4.0; // rounded operations per bound
+        constexpr double operations = 4.0; // number of rounded operations per bound
         return operations * std::numeric_limits<double>::epsilon() * scale(a);
     }
-    /// Whether to take a new bound that reduces the range of a column by `gain`.
+    /// Whether to use a new bound that reduces the range of a column by `gain`.
     [[nodiscard]] bool is_worth(bool is_integer, double gain, double range, double bound) const {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
@@ -33,16 +33,16 @@ struct margins {
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
-    /// Rounded bounds of integers; the given bounds may be too tight by `off`.
+    /// The rounded lower bound of an integer. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
-    /// The amount by which an integer's bound from a row with these sides may be too tight; `noise` is the bound's
-    /// error.
+    /// The amount by which an integer's bound may be too tight if it comes from a row with these sides. `noise` is the
+    /// bound's error.
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be a large number that was given instead of "no limit": nothing in the lower bound
-    /// suggests values of that size.
+    /// Whether an upper bound may be a large number that was given instead of "no limit", because it is much larger
+    /// than the lower bound suggests.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

@@ -25,7 +25,8 @@ public:
         was_changed_.resize(lower_.size(), false);
     }
 
-    /// False if x = value is found to lead to a contradiction. The work of one call is limited (`propagation_work`).
+    /// Returns false if x = value is found to lead to a contradiction. The work of one call is limited
+    /// (`propagation_work`).
     bool assume(variable x, double value) {
         narrow(x, value, value);
         return propagate();
@@ -102,8 +103,8 @@ private:
         return true;
     }
 
-    /// False if an integer has no value left. Crossing bounds of continuous columns aren't reported by `tighten`,
-    /// because the row itself reports them.
+    /// Returns false if an integer has no value left. Crossing bounds of continuous columns aren't reported by
+    /// `tighten`, because the row itself reports them.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);

@@ -23,7 +23,7 @@ namespace presolving {
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
-        // Round the bounds of integers to integers first: a fractional part would belong to no value.
+        // Bounds of integers are rounded to integers first. A fractional part would have no meaning.
         for (const variable x : m.all_variables())
             if (m.is_integer(x))
                 m_.set_bounds(x, slack_.feasible.rounded_up(m.lower(x)), slack_.feasible.rounded_down(m.upper(x)));
@@ -64,7 +64,7 @@ public:
 private:
     struct method_progress {
         std::string_view name;
-        std::uint32_t seen = 0; ///< changes after this time are new to the method
+        std::uint32_t seen = 0; ///< changes after this time are new for the method
         std::size_t count = 0;
     };
     struct gone_counts {
@@ -87,7 +87,7 @@ private:
         if (std::any_of(p.columns.begin(), p.columns.end(), is_lost)) return verdict::unchanged;
         verdict result = verdict::unchanged;
         for (const auto& step : p.steps) {
-            // An earlier step may have removed this step's column or row.
+            // An earlier step may have removed the column or row of this step.
             if (!std::visit([&](const auto& r) { return is_possible(r); }, step)) break;
             const auto v = std::visit([&](const auto& r) { return apply(r); }, step);
             if (v == verdict::unchanged) continue;
@@ -121,7 +121,7 @@ private:
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // Don't merge bounds that are merely close: other rows may need a value between them.
+        // Bounds that are merely close aren't merged, because other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
@@ -130,8 +130,8 @@ private:
     static double off(const bound_column& b, double bound) {
         return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
-    /// The noise, or 0 if it is only rounding. Rounding errors aren't added to bounds, so that bounds keep their
-    /// digits; the rows account for these errors.
+    /// The noise; 0 if it is only a rounding error. Rounding errors aren't added to bounds, so that bounds keep their
+    /// digits. The rows account for these errors.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};

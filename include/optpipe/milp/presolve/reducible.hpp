@@ -19,23 +19,23 @@ struct column_entry {
     double coefficient = 0.0;
 };
 
-/// Range of a row's activity within the bounds of its columns: the finite sums, and the number of terms without a
-/// finite end.
+/// Range of a row's activity within the bounds of its columns: for each end, the sum of the finite terms, and the
+/// number of infinite terms.
 struct activity_range {
     double least = 0.0;
     double greatest = 0.0;
-    double size = 0.0; ///< magnitude of the largest summand
+    double size = 0.0; ///< magnitude of the largest term
     std::size_t open_below = 0;
     std::size_t open_above = 0;
-    bool is_exact = true; ///< all summands are integers
+    bool is_exact = true; ///< whether all terms are integers
 
     void add(double coefficient, double lower, double upper) {
         add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
         add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
-    /// Rounding error of the sums; 0 while all summands are integers.
+    /// Rounding error of the sums; 0 as long as all terms are integers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
-    /// The noise when the sums are compared with the given sides.
+    /// The noise if the sums are compared with the given sides.
     [[nodiscard]] double noise(double lower, double upper) const {
         double largest = size;
         bool exact = is_exact;
@@ -48,7 +48,7 @@ struct activity_range {
     }
     [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
     [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
-    /// The least sum of the other terms. The given term must be one of the summands.
+    /// The least sum of the other terms. Contract: the given term is part of the sums.
     [[nodiscard]] double lower_without(double coefficient, double lower, double upper) const {
         const double low = coefficient > 0.0 ? lower : upper;
         if (!std::isfinite(low)) return open_below == 1 ? least : -infinity;
@@ -72,7 +72,7 @@ private:
         }
         sum += part;
         size = std::max(size, magnitude);
-        // `std::round` would be a function call here, in the innermost loop of propagation.
+        // `std::round` would be a function call in this innermost loop of propagation.
         is_exact =
             is_exact && magnitude < largest_exact && part == static_cast<double>(static_cast<std::int64_t>(part));
     }
@@ -86,10 +86,10 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
                             [](const term& t, variable wanted) { return t.column < wanted; });
 }
 
-/// A model under reduction, to be minimized. Methods read the model; only reductions change it. Rows and columns keep
-/// their indices; a removed one is empty, and `has` is false. Each row and column records when it last changed, by a
-/// clock that ticks once per batch of reductions. A row also counts as changed if bounds of its columns change, and a
-/// column if its rows change.
+/// A model under reduction, to be minimized. Methods read the model, and only reductions change it. Rows and columns
+/// keep their indices. A removed row or column is empty, and `has` is false for it. Each row and column records the
+/// time of its last change, on a clock that ticks once per batch of reductions. A row also counts as changed if bounds
+/// of its columns change. A column also counts as changed if its rows change.
 class reducible {
 public:
     /// `noise` is the error of each row's sides. If `noise` is empty, the sides count as given numbers whose last digit
@@ -129,7 +129,7 @@ public:
     /// Error of the row's sides.
     [[nodiscard]] double noise(row r) const { return at(r).noise; }
     [[nodiscard]] bool is_equation(row r) const { return lower(r) == upper(r); }
-    /// Sorted by column.
+    /// The terms of the row, sorted by column.
     [[nodiscard]] const std::vector<term>& terms(row r) const { return at(r).terms; }
     [[nodiscard]] double coefficient(row r, variable x) const {
         const auto found = find_term(at(r).terms, x);
@@ -175,7 +175,7 @@ public:
         touch_with_columns(r);
     }
     void add_noise(row r, double noise) { at(r).noise += noise; }
-    /// Subtracts coefficient · value from both sides of a row; `noise` is the error of the value.
+    /// Subtracts coefficient · value from both sides of a row. `noise` is the error of the value.
     void shift(row r, double coefficient, double value, double noise = 0.0) {
         const auto below = difference(lower(r), coefficient, value);
         const auto above = difference(upper(r), coefficient, value);
@@ -189,7 +189,7 @@ public:
     }
     void add_to_offset(double amount) { offset_ += amount; }
 
-    /// A value of 0 removes the term.
+    /// Sets a coefficient. A value of 0 removes the term.
     void set_coefficient(row r, variable x, double value) {
         auto& terms = at(r).terms;
         auto& entries = at(x).entries;
@@ -210,7 +210,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// The columns of the row still list the row until the next `normalize`.
+    /// Removes a row. The columns of the row still list it until the next `normalize`.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {
@@ -262,7 +262,7 @@ private:
         std::vector<term> terms;
     };
 
-    /// Rounding error of the sides as given; 0 if the row has only integers.
+    /// Rounding error of the given sides; 0 if the row has only integers.
     static double noise_of_sides(const model& m, row r) {
         const auto is_integral = [](double v) { return v == std::round(v); };
         const auto terms = m.terms(r);

@@ -18,12 +18,12 @@
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
 /// undo, which computes the column's value from the remaining columns. The function `leave` of an undo eliminates the
-/// column from a row; it returns false if no linear row without the column means the same.
+/// column from a row. It returns false if no linear row without the column has the same meaning.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
 
-/// A row from which columns are eliminated, with one coefficient per column of the original.
+/// A row from which columns are being eliminated, with one coefficient per column of the original model.
 struct open_row {
     std::vector<double> coefficients;
     double constant = 0.0;
@@ -66,7 +66,7 @@ struct fix_column {
     }
 };
 
-/// Replaces x by constant + terms. The bounds of x must already be implied by those of the other columns.
+/// Replaces x by constant + terms. Contract: the bounds of the other columns already imply the bounds of x.
 struct substitute_column {
     variable x;
     std::vector<term> terms;
@@ -123,8 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in this row. To make up for x, the row's bounds
-/// become wider.
+/// Removes a continuous column x that has no cost and occurs only in this row. In return, the row's bounds become
+/// wider.
 struct absorb_column {
     variable x;
     row at;
@@ -148,7 +148,8 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// If the row is an equation, it determines x.
+        /// An equation `at` determines x. Without an equation, x can be eliminated only from rows that don't contain
+        /// it.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
@@ -186,7 +187,7 @@ struct move_cost {
 };
 
 /// Merges two columns: from now on, the column `kept` stands for kept + factor * merged. The merged column is `factor`
-/// times the kept one in all rows and in cost.
+/// times the kept column in all rows and in cost.
 struct merge_columns {
     variable kept;
     variable merged;
@@ -216,7 +217,7 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// True if row `r` has both columns in the ratio of `kept` + `factor` · `merged`; other rows can't be
+        /// Returns true if row `r` has both columns in the ratio of `kept` + `factor` · `merged`. Other rows can't be
         /// expressed.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
@@ -238,7 +239,7 @@ struct merge_columns {
     }
 };
 
-/// Removes x and all of its rows: x has no cost, and the rows are satisfied once x is large (or small) enough.
+/// Removes x and all of its rows. Contract: x has no cost, and the rows are satisfied if x is large (or small) enough.
 struct release_column {
     variable x;
     bool upwards = true;
@@ -253,7 +254,7 @@ struct release_column {
         variable x;
         bool upwards;
         bool is_integer;
-        double nearest; ///< the value closest to 0 within its bounds
+        double nearest; ///< the value within the bounds that is closest to 0
         std::vector<freed_row> rows;
 
         void operator()(std::span<double> values) const {
@@ -294,7 +295,7 @@ struct bound_column {
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
-    double grace = 0.0; ///< distance by which x may lie beyond the new bounds if it is an integer
+    double grace = 0.0; ///< distance by which x may exceed the new bounds if it is an integer
 };
 
 /// Replaces the bounds of a row.
@@ -302,7 +303,7 @@ struct bound_row {
     row at;
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< error in addition to that of the row
+    double noise = 0.0; ///< error in addition to the error of the row
 
     void apply(reducible& m) const {
         m.set_bounds(at, lower, upper);
@@ -344,7 +345,7 @@ struct proposal {
 class proposal_list {
 public:
     void add(proposal p) { proposals_.push_back(std::move(p)); }
-    /// Adds a reduction that no other change makes invalid.
+    /// Adds a reduction that stays valid whatever else changes.
     void add(reduction r) { proposals_.push_back({{std::move(r)}, {}, {}}); }
     [[nodiscard]] const std::vector<proposal>& proposals() const { return proposals_; }
 

@@ -10,7 +10,7 @@
 namespace optpipe::milp::presolving {
 
 /// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that the
-/// bounds can only just meet fixes all of its columns. A row that the bounds can't meet proves infeasibility.
+/// bounds can only just satisfy fixes all of its columns. A row that the bounds can't satisfy proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 
@@ -40,8 +40,8 @@ private:
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Fixes every column at the bound where the row's activity is least (or greatest). The values may be off by
-    /// `room`, if `room` is positive, and by the row's rounding errors.
+    /// Fixes every column at the bound where the row's activity is least (or greatest). The error of these values is at
+    /// most `room`, if `room` is positive, plus the row's rounding errors.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

@@ -12,8 +12,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Turns a row of one column into bounds of that column, unless they are so large that they would only spoil the
-/// arithmetic.
+/// Turns a row with one column into bounds of that column, unless such large bounds would only cause numerical errors.
 struct singleton_rows {
     static constexpr std::string_view name = "singleton rows";
 
@@ -58,7 +57,7 @@ private:
             return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
         });
     }
-    /// Fixes x at the value of an equation, if that value may lie within the bounds; else proposes bounds.
+    /// Fixes x at the value of an equation if the value may lie within the bounds. Otherwise, proposes bounds.
     static reduction fix(const reducible& m, variable x, double value, double noise) {
         const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
         if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))

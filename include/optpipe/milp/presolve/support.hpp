@@ -26,8 +26,8 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Calls `visit(first, second)` for pairs of the same hash until `visit` returns true. Each item is paired with at most
-/// `most_compared` earlier items.
+/// Calls `visit(first, second)` for pairs with the same hash until `visit` returns true. Each item is paired with at
+/// most `most_compared` earlier items.
 template <class Item> class support_groups {
 public:
     template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {

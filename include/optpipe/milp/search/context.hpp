@@ -19,7 +19,7 @@
 
 namespace optpipe::milp::search {
 
-/// The user's hooks in terms of the current problem; each may be missing.
+/// The user's hooks, converted to the current problem. Each hook may be missing.
 struct guidance {
     std::vector<int> priorities;
     std::function<std::vector<sparse_row>(std::span<const double> point)> cuts_at;
@@ -31,11 +31,11 @@ struct guidance {
 /// Limits for the search of a neighbourhood.
 struct sub_effort {
     std::size_t nodes = 0;
-    std::size_t iterations = 0; ///< of the simplex method; a relaxation being solved is finished first
+    std::size_t iterations = 0; ///< limit of simplex iterations; a relaxation that has been started is finished first
 };
 
-/// The data that all components of one search share. The data doesn't change during the search, except for members
-/// whose comments say that they change; those members may be used from any thread.
+/// The data that all components of one search share. The data doesn't change during the search. The only exceptions are
+/// members whose comments say so. These members may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
@@ -44,18 +44,18 @@ struct context {
     guidance help;
     /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
-    /// A known point in the problem's own terms, which must stay within the bounds until an incumbent is as good. Empty
-    /// if no such point is known.
+    /// A known point of the problem. It must stay within the bounds until an incumbent is as good. Empty if no such
+    /// point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
     /// Called after each new incumbent.
     std::function<void()> on_incumbent;
-    /// The difference between an objective of `incumbents` and the objective of the problem.
+    /// The difference between an objective in `incumbents` and the objective of the problem.
     double shift = 0.0;
     /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
     double offset = 0.0;
-    /// The worst objective that is still searched for, in terms of `incumbents`.
+    /// The worst objective that the search still looks for, in the terms of `incumbents`.
     double ceiling = infinity;
 
     /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
@@ -68,16 +68,17 @@ struct context {
     }
     [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
 
-    /// The worst objective of points that are worth searching for, if the incumbent has `objective`.
+    /// The worst objective that a new point may have if the incumbent has `objective`.
     [[nodiscard]] double cutoff_below(double objective) const {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the cutoff comes from the user's gap, not from the steps of the objective.
+    /// Whether the user's gap determines the cutoff, rather than the steps of the objective.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
-    /// Objectives that differ by less are equal. The slack is relative to the objective that the user sees, because
-    /// presolve's constants may be far larger. The slack is at least the rounding error of the problem's own objective.
+    /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the
+    /// user sees, because the constants of presolve may be far larger. The slack is at least the rounding error of the
+    /// problem's own objective.
     [[nodiscard]] double objective_slack(double objective) const {
         return std::max(instance->tolerances.objective_slack(objective + shift + offset),
                         noise_of_sum(std::abs(objective)));
@@ -93,7 +94,7 @@ struct context {
         return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift + offset));
     }
 
-    /// Checks that the row `entries <= limit`, which is about to hold everywhere, keeps the witness.
+    /// Checks that the row `entries <= limit` doesn't exclude the witness. The row is about to hold everywhere.
     void watch(std::span<const entry> entries, double limit) const {
         if (witness_point.empty() || incumbent_objective() <= witness_objective) return;
         double sum = -limit;
@@ -101,7 +102,7 @@ struct context {
             sum += e.coefficient * witness_point[e.column];
         if (sum > instance->tolerances.slack(limit)) witness_lost("a cut");
     }
-    /// Checks that the bounds of the subtree after `decisions` keep the witness, if the witness satisfies the
+    /// Checks that the bounds of the subtree after `decisions` don't exclude the witness, if the witness satisfies the
     /// decisions.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;

@@ -18,12 +18,13 @@
 
 namespace optpipe::milp::search {
 
-/// Clock, limits and counters of one search. All members may be called from any thread.
+/// The clock, limits and counters of one search. All members may be called from any thread.
 class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the search that this search is part of. `above` also counts this search's memory.
+    /// `above` is the control of the outer search, if this search is part of another. It also counts this search's
+    /// memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -33,7 +34,7 @@ public:
 
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     [[nodiscard]] clock::time_point deadline() const { return deadline_; }
-    /// A stop is requested when the search should end for any reason except the time limit.
+    /// The token requests a stop when the search should end for any reason except the time limit.
     [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
 
     /// Whether the search should end. Records the limit that was met first.
@@ -45,14 +46,14 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. `over` doesn't check the limits of nodes, iterations and
-    /// memory in deterministic mode, which checks them only between rounds.
+    /// Checks the limits of nodes, iterations and memory. In deterministic mode, `over` doesn't check these limits.
+    /// They are only checked between rounds.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);
         return false;
     }
-    /// Limits the simplex iterations. Reaching the limit ends the search as a node limit does.
+    /// Limits the simplex iterations. If the limit is reached, the search ends as at a node limit.
     void limit_iterations(std::size_t most) { iteration_limit_ = most; }
     bool end(limit why) {
         note(why);
@@ -74,7 +75,7 @@ public:
     void count_nodes(std::size_t n) { nodes_.fetch_add(n, std::memory_order_relaxed); }
     void count_iterations(std::size_t n) { iterations_.fetch_add(n, std::memory_order_relaxed); }
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
-    /// Adds a change, in bytes, to the memory that the search holds.
+    /// Adds a change in bytes to the memory that the search holds.
     void charge(std::ptrdiff_t change) {
         if (parent_ != nullptr) parent_->charge(change);
         const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
@@ -83,13 +84,13 @@ public:
         }
     }
     [[nodiscard]] bool limits_memory() const { return memory_limit_ < std::numeric_limits<std::size_t>::max(); }
-    /// The bytes that the search may still allocate.
+    /// The number of bytes that the search may still allocate.
     [[nodiscard]] std::size_t memory_left() const {
         const auto left = countable() - std::min(countable(), memory());
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
-    /// The bytes by which one relaxation may grow before the next check, as other relaxations may grow at the same
-    /// time. Unlimited in deterministic mode, where the number mustn't depend on the progress of other threads.
+    /// The number of bytes by which one relaxation may grow before the next check, while other relaxations grow at the
+    /// same time. Unlimited in deterministic mode, because the number must not depend on the progress of other threads.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
@@ -108,8 +109,8 @@ public:
     }
 
 private:
-    /// The bytes that may be counted so that the process stays within the limit: growing arrays exist twice for a
-    /// moment, and the allocator needs memory for itself.
+    /// The number of bytes that may be counted if the process must stay within the limit. It is below the limit,
+    /// because growing arrays briefly exist twice, and the allocator itself needs memory.
     [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 5; }
 
     struct forward {
@@ -144,7 +145,7 @@ private:
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
     std::optional<limit> reason_;
-    std::stop_callback<forward> user_stop_; // must be last, because it may fire at once
+    std::stop_callback<forward> user_stop_; // must be the last member, because it may call its function at once
 };
 
 } // namespace optpipe::milp::search

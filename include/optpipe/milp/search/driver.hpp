@@ -38,7 +38,7 @@ namespace optpipe::milp::search {
 /// One search from start to end.
 class driver {
 public:
-    /// `above` is the control of the search that this search is part of, or null.
+    /// `above` is the control of the outer search if this search is part of another; otherwise null.
     driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
         : given_{&given}, options_{&options}, is_part_{above != nullptr}, hooks_{std::move(hooks)},
           limits_{options, above}, best_{given, options.tolerance, options.shared}, reporter_{given, options, limits_,
@@ -58,12 +58,12 @@ public:
     }
 
 private:
-    /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
-    /// model is infeasible only if the search with moved sides also finds no point. Points may miss the moved sides by
-    /// no more than the rest of the tolerance. The search may use one node more than the first search did. This second
-    /// search runs no conflict search, which has no node limit.
+    /// Searches again after a search that found no point. In the second search, the sides are moved by a part of their
+    /// tolerance. A model is infeasible only if the second search also finds no point. Points may miss the moved sides
+    /// by no more than the rest of the tolerance. The second search may use one node more than the first. It runs no
+    /// conflict search, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
-        constexpr double part = 0.5; // share of the tolerance
+        constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
         const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
         if (!m) return std::nullopt;
@@ -80,10 +80,10 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first search. This second search runs no
-    /// conflict search, which has no node limit. The result is empty if the second search, too, doesn't settle the
-    /// model; a better point is kept.
+    /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
+    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. It runs no conflict
+    /// search, because conflict search has no node limit. If the second search doesn't settle the model either, the
+    /// result is empty, but a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -108,8 +108,8 @@ private:
     }
     /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
     /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
-    /// row's activity changes by more than the bound's slack. Bounds of integers and sides of integral rows stay. Empty
-    /// if no side and no bound is wider.
+    /// row's activity changes by more than the bound's slack. Bounds of integers and sides of integral rows don't move.
+    /// Empty if no side and no bound moves.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -165,14 +165,14 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes of the given one. The presolved models exist for a while even if little
-    /// remains of them.
+    /// Memory of the models that presolve makes from the given model. These models exist for a while, even if presolve
+    /// removes most of their contents.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// If the user gives cuts, presolve keeps rows: cuts are rows in terms of the given model, and may cut off the
+    /// If the user gives cuts, presolve keeps rows, because cuts are rows of the given model. They may cut off the
     /// points that dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
@@ -214,15 +214,15 @@ private:
         if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
         return h;
     }
-    /// The point of a relaxation in terms of the given model; integers aren't rounded.
+    /// The point of a relaxation as a point of the given model. Integers aren't rounded.
     [[nodiscard]] std::vector<double> relaxed_point(std::span<const double> point) const {
         std::vector<double> values(point.begin(), point.end());
         for (std::size_t j = 0; j < values.size(); ++j)
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the unit of the model here, because the search doesn't look for implied integers if the user gives
-    /// cuts.
+    /// Columns have the units of the model here. The reason is that the search doesn't look for implied integers if the
+    /// user gives cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
@@ -236,14 +236,14 @@ private:
         }
         return rows;
     }
-    /// Sets the witness, if presolve keeps it.
+    /// Sets the witness, if presolve doesn't remove it.
     void set_witness() {
         context_.witness_point.clear();
         if (hooks_.witness.empty()) return;
         auto point = reduction_.project(hooks_.witness);
         if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
     }
-    /// Uses implied integers, unless the witness isn't integral in the implied columns.
+    /// Uses implied integers, unless the witness has fractional values in the implied columns.
     void take_implied_integers() {
         auto with_implied = problem_;
         if (implied_integers{with_implied}.apply() == 0) return;
@@ -255,7 +255,8 @@ private:
         context_.witness_point = std::move(point);
         problem_ = std::move(with_implied);
     }
-    /// Searches a neighbourhood, in terms of the current problem, for points within the cutoff.
+    /// Searches a neighbourhood for points within the cutoff. The model and the points are in the terms of the current
+    /// problem.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
         solve_options options;
         options.node_limit = most.nodes;
@@ -264,8 +265,8 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // The limit is only half of this thread's share of the memory left, because other threads may take memory
-        // meanwhile.
+        // The limit is only half of this thread's share of the remaining memory, because other threads may take memory
+        // at the same time.
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
@@ -293,13 +294,13 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    /// Raises the bound, at most to the cutoff: points above the cutoff may have been left out.
+    /// Raises the bound, at most to the cutoff, because points above the cutoff may have been left out.
     void update_bound(double bound) {
         const double cutoff = context_.cutoff_below(context_.incumbent_objective());
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// Whether bounds or sides cross by more than the tolerance.
+    /// Whether lower bounds exceed upper bounds, or lower sides exceed upper sides, by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
@@ -308,10 +309,10 @@ private:
             if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// Finds out what an unbounded relaxation means. If the relaxation is unbounded and the model has a solution, the
-    /// model is unbounded, too, because its numbers are rational. A solution is first searched in the presolved model.
-    /// The presolved model may have no solution although the given model has one, because some reductions assume that
-    /// an optimum exists.
+    /// Decides the status of a model with an unbounded relaxation. If the relaxation is unbounded and the model has a
+    /// solution, the model is unbounded, too, because its numbers are rational. A solution is first searched in the
+    /// presolved model. The presolved model may have no solution although the given model has one, because some
+    /// reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)
@@ -369,7 +370,7 @@ private:
         r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
         return std::move(result_);
     }
-    /// Concludes that no point is left below the cutoff, so the incumbent is optimal within the user's gap.
+    /// Records that no point is left below the cutoff, so the incumbent is optimal within the user's gap.
     void conclude_finished() {
         const double objective = best_.objective();
         const double exact = std::min(

@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// The user's hooks in terms of the given model; each may be missing.
+/// The user's hooks for the given model. Each hook may be missing.
 struct given_hooks {
     std::optional<std::vector<double>> first_solution;
     std::vector<int> priorities;

@@ -9,25 +9,24 @@
 
 namespace optpipe::milp {
 
-/// Optional inputs of a search. Each input is a concept of its own; a type may meet any of these concepts.
+/// Optional inputs of a search. Each input is a separate concept. A type may meet any of these concepts.
 ///
 /// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, so they are
 /// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The results of
-/// `cuts_at` and `objective_bound` are trusted: every cut must hold for at least one optimal solution, the same one for
-/// all cuts. A cut isn't a constraint: a point that satisfies the model is a solution, whether or not `cuts_at` was
-/// called for it.
+/// `cuts_at` and `objective_bound` are trusted. There must be an optimal solution that satisfies all cuts. A cut isn't
+/// a constraint: every point that satisfies the model is a solution, even if it violates a cut.
 
 /// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
     { h.first_solution() } -> std::convertible_to<std::vector<double>>;
 };
-/// `int branching_priority(variable) const`: columns of the highest priority are branched on first.
+/// `int branching_priority(variable) const`: the search first branches on columns with the highest priority.
 template <class Hooks> concept gives_priorities = requires(const Hooks& h, variable x) {
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
-/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off a relaxation's point, in
-/// which integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds in the
-/// whole tree.
+/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off a point of a relaxation.
+/// In this point, integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds
+/// in the whole tree.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;
 };

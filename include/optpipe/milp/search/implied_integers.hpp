@@ -15,7 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A lower side in units, rounded to an integer: to the nearest if the noise explains the difference, else up.
+/// A lower side in units, rounded to an integer. It is rounded to the nearest integer if noise explains the difference;
+/// otherwise up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -28,8 +29,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit, scales them by this unit, and makes their kind
-/// `implied`. Two kinds are found, in this order:
+/// Finds continuous columns that are implied integers in some unit. Scales these columns by this unit, and makes their
+/// kind `implied`. Two kinds are found, in this order:
 /// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
 ///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
@@ -67,7 +68,8 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Makes columns implied if all of them can move up (`way` 1) or down (-1) until an integral value stops them.
+    /// Makes columns implied if all of them can move up (`way` is 1) or down (`way` is -1) until an integral value
+    /// stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
@@ -137,17 +139,16 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
-    /// common divisor leaves this divisor as it is, and is rounded to that multiple later. Rounding a bound to a
-    /// multiple loses only the noise: with integral rows, rounding all columns of a point in the same way keeps it
-    /// feasible.
+    /// Call it after the rows have been measured. If a bound is nearly an integral multiple of its group's common
+    /// divisor, the divisor stays the same, and the bound is rounded to that multiple later. This only removes noise:
+    /// if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
             if (!is_nearly_integral(bound, measures_[root(j)].value())) add(root(j), bound);
     }
     [[nodiscard]] bool is_nearly_integral(double bound, double unit) const {
-        constexpr double least_share = 1e-3; // noise must be below this share of the unit
+        constexpr double least_share = 1e-3; // largest share of the unit that noise may have
         if (!std::isfinite(bound) || unit <= 0.0) return false;
         const double noise = problem_.tolerances.noise_at(bound);
         return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
@@ -188,7 +189,7 @@ private:
     std::vector<std::size_t> chosen_;
 };
 
-/// Divides rows over integral columns by the greatest common divisor of their coefficients. Divided coefficients and
+/// Divides rows of integral columns by the greatest common divisor of their coefficients. The divided coefficients and
 /// sides are small integers, and their sums are exact.
 inline void make_rows_integral(problem& p) {
     std::vector<double> coefficients;
@@ -210,8 +211,8 @@ inline void make_rows_integral(problem& p) {
     }
 }
 
-/// The step of the objective: if all columns with a cost are integral, the objective values of best points are
-/// multiples of this step; else 0.
+/// The step of the objective. If all columns with a cost are integral, the objective values of best points are
+/// multiples of this step. Otherwise, the step is 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -26,7 +26,7 @@ public:
         : given_{&given}, tolerance_{tolerance}, shared_{shared}, sign_{given.direction() == sense::maximize ? -1.0
                                                                                                              : 1.0} {}
 
-    /// Objective to be minimized, without the model's offset; infinite if there is no solution.
+    /// Objective to be minimized, without the model's offset. Infinite if there is no solution.
     [[nodiscard]] double objective() const { return objective_.load(std::memory_order_acquire); }
     [[nodiscard]] bool exists() const { return objective() < infinity; }
     [[nodiscard]] std::size_t found() const { return found_.load(std::memory_order_relaxed); }
@@ -35,7 +35,7 @@ public:
         return values_;
     }
 
-    /// The solution, with its objective, as `offer` would store it; empty if `values` isn't a solution. `values` has
+    /// The solution and its objective, as `offer` would store them; empty if `values` isn't a solution. `values` has
     /// one value per variable of the given model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
@@ -44,8 +44,8 @@ public:
         auto within_bounds = values;
         for (const variable x : given_->all_variables())
             within_bounds[x.position()] = nudged(x, values[x.position()]);
-        // Moving a value onto its bound may violate a row with a large coefficient, so the values as given are tried
-        // too.
+        // Moving a value onto its bound may violate a row with a large coefficient, so the original values are also
+        // tried.
         if (check(*given_, within_bounds, tolerance_).empty())
             values = std::move(within_bounds);
         else if (!check(*given_, values, tolerance_).empty())
@@ -71,7 +71,7 @@ private:
     [[nodiscard]] double rounded(double value) const {
         return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
     }
-    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance. Integers stay.
+    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance. Integers don't move.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
         if (given_->is_integer(x)) return value;

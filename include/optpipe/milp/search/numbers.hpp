@@ -8,24 +8,25 @@ namespace optpipe::milp::search {
 
 /// Tolerances of the search; `feasibility` defines what counts as feasible. Not tuned.
 struct numbers {
-    /// The amount by which a row or bound may be missed, as `feasibility` defines it.
+    /// The amount by which a row or bound may be violated, as `feasibility` defines it.
     double feasibility = 1e-6;
     double integrality = 1e-6;
-    /// Smaller coefficients count as 0.
+    /// Coefficients below this value count as 0.
     double zero = 1e-9;
-    /// Sides of rows may be off by `noise`, and large sides by `noise` · `noise_share` times their magnitude, because
-    /// users compute the sides. A contradiction by no more than this error isn't infeasibility. The error of presolve's
-    /// own arithmetic is known row by row.
+    /// Sides of rows may have an error of `noise`, and large sides an error of `noise` · `noise_share` times their
+    /// magnitude, because users compute the sides. A contradiction by no more than this error isn't infeasibility. The
+    /// error of presolve's own arithmetic is known row by row.
     double noise = 1e-9;
     double noise_share = 1e-3;
-    /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.
+    /// A bound of a continuous column moves only if it moves by more than this share (0 to 1) of the distance to the
+    /// other bound.
     double least_move = 1e-4;
-    /// Larger bounds (in magnitude) aren't derived: rows may creep towards them forever.
+    /// Bounds with larger magnitudes aren't derived, because rows may let bounds creep towards them forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }
     [[nodiscard]] double slack(double side) const { return rule().slack(side); }
-    /// Objectives that differ by less are equal. The slack is relative, as the gap is.
+    /// Objectives that differ by less than this slack count as equal. The slack is relative, like the gap.
     [[nodiscard]] double objective_slack(double objective) const {
         return feasibility * milp::feasibility::scale(objective);
     }

@@ -17,8 +17,9 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// Continuous in the model; but whatever values the integers have, the column is integral in some best point. An
-    /// implied column is propagated and learned from like an integer, but never branched on.
+    /// The column is continuous in the model. But for all values of the integers, some best point has an integral value
+    /// in this column. In propagation and learning, an implied column is treated like an integer. The search never
+    /// branches on it.
     implied,
 };
 
@@ -34,24 +35,24 @@ struct sparse_row {
     double upper = infinity;
 };
 
-/// A model as the search sees it: minimized, without names, with its rows in one array. Columns may have another unit
+/// A model as the search sees it: minimized, without names, with its rows in one array. Columns may have other units
 /// than in the model (`unit`).
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns: whether the upper bound is the better value if the rows allow both bounds.
+    /// For implied columns, whether the upper bound is the better value if the rows allow both bounds.
     std::vector<unsigned char> prefers_upper;
-    /// For each column: a value in the model is `unit` times the value in this problem.
+    /// For each column, the unit: a value in the model is `unit` times the value in this problem.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
     std::vector<entry> entries;
     std::vector<double> row_lower, row_upper;
-    /// Error of the computed sides of each row.
+    /// For each row, the error of its computed sides.
     std::vector<double> row_noise;
 
     double offset = 0.0;
-    /// -1 if the model maximizes, else 1.
+    /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
     /// Least distance between objectives of best points; 0 if unknown.
     double objective_step = 0.0;
@@ -83,7 +84,7 @@ struct problem {
         row_noise.push_back(noise);
     }
 
-    /// Objective in the search's own direction, without the model's offset.
+    /// Objective to be minimized, without the model's offset.
     [[nodiscard]] double objective_of(std::span<const double> values) const {
         long double sum = 0.0L;
         for (std::size_t j = 0; j < columns(); ++j)
@@ -133,7 +134,7 @@ struct problem {
             terms.push_back({t.column.value(), t.coefficient});
         const double off = noise.empty() ? 0.0 : noise[r.position()];
         const double low = m.row_lower(r), up = m.row_upper(r);
-        // Widen the row: an error larger than the search's own tolerance must not cut off a point.
+        // Widen the row if the error is larger than the search's own tolerance, so that no point is cut off.
         const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
         if (widens)
             p.add_row(terms, low - off, up + off);

@@ -19,12 +19,12 @@
 
 namespace optpipe::milp::search {
 
-/// The model that is searched, and the presolve steps that lead back from its points to points of the given model: one
-/// step per restart.
+/// The model that is searched, and the presolve steps, one per restart. The steps convert points of this model back to
+/// points of the given model.
 class reduction {
 public:
-    /// Starts with the given model. Bounds may cross by the tolerance; the value between two crossing bounds replaces
-    /// both. Bounds that may be large numbers instead of "no limit" become rows, because a row takes part in no other
+    /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
+    /// the value between them. Large bounds that may stand for "no limit" become rows, because a row affects no
     /// computation until it becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
@@ -40,8 +40,8 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds the bounds that `implied_integers` found to be integral up to noise, before presolve carries their error
-    /// into other rows.
+    /// Rounds bounds that are integral except for noise (`implied_integers` finds them). This is done before presolve
+    /// carries their error into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
@@ -53,7 +53,7 @@ public:
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
-    /// Error of the sides of each row; empty if they are exact.
+    /// For each row, the error of its sides. Empty if the sides are exact.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const {
         auto sum = model_.bytes();
@@ -62,7 +62,8 @@ public:
         return sum;
     }
 
-    /// If `keeps_rows`, rows in terms of the original can be translated afterwards, and no feasible point is lost.
+    /// If `keeps_rows` is true, rows of the original model can be translated after the call, and no feasible point is
+    /// lost.
     presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;
@@ -98,7 +99,7 @@ public:
             values = step.project(values);
         return values;
     }
-    /// Translates a row of the original to the current model. All steps must have kept rows.
+    /// Translates a row of the original model to the current model. All steps must have kept rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);
@@ -107,7 +108,8 @@ public:
         }
         return c;
     }
-    /// Takes one value per variable of the original, and returns the values for the variables of the current model.
+    /// Takes one value per variable of the original model, and returns the values for the variables of the current
+    /// model.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {
@@ -120,7 +122,7 @@ public:
     }
 
 private:
-    /// The bound, or infinity if other solvers would read the bound as infinite.
+    /// The bound; infinity if other solvers would read the bound as infinite.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Reports progress to the user, and keeps the history. May be called from any thread; the user's functions are called
-/// by one thread at a time.
+/// Reports progress to the user, and keeps the history. All members may be called from any thread. Only one thread at a
+/// time calls the user's functions.
 class reporter {
 public:
     reporter(const model& given, const solve_options& options, const control& c, incumbents& best)
@@ -32,7 +32,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// Reports at once if `now`, for a new incumbent; else only if the interval has passed.
+    /// Reports at once if `now` is true, for a new incumbent. Otherwise, reports only if the interval has passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

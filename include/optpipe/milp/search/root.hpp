@@ -32,28 +32,29 @@ enum class root_outcome : unsigned char {
     stopped,
 };
 
-/// Division of the work at the root, in conflicts and visits of rows. Not tuned.
+/// Parameters for the division of work at the root. Efforts are numbers of conflicts and of row visits. Not tuned.
 struct root_parameters {
-    /// Limits of the prover's first run, before there is a relaxation.
+    /// Limits of the prover's first run, which comes before the relaxation.
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
-    /// The first run's effort is at most this multiple of the relaxation's expected effort (1 if there are continuous
-    /// columns), because the relaxation may be all that is needed. The first run's effort is at least
-    /// `least_first_visits`, a few hundredths of a second.
+    /// Limit of the first run's effort, as a multiple of the relaxation's expected effort (1 if there are continuous
+    /// columns). The limit exists because the relaxation alone may solve the problem. The effort is at least
+    /// `least_first_visits`, which takes a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
-    /// With a second thread, the prover continues while the relaxation is solved, so the prover's first run is short.
+    /// Number of row visits in the prover's first run if there is a second thread. It is small, because the prover then
+    /// continues while the relaxation is solved.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
-    /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation
-    /// takes less time than these conflicts.
+    /// Number of conflicts without progress until the relaxation starts. It is lower for small problems whose
+    /// relaxation takes less time than these conflicts.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover between two checks.
     std::size_t conflicts_per_slice = 500;
     std::size_t visits_per_slice = 2'000'000;
-    /// Visits of rows for probing all binaries.
+    /// Number of row visits for probing all binaries.
     std::size_t probing_effort = 5'000'000;
-    /// If more than this percentage of the open integers is fixed, the problem is presolved again.
+    /// The problem is presolved again if more than this percentage of the open integers has been fixed.
     std::size_t least_fixed_percent = 20;
 };
 
@@ -67,7 +68,7 @@ public:
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// Frees the relaxation. Copies must be made before this call.
+    /// Frees the relaxation. Make copies before this call if needed.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());
@@ -89,7 +90,7 @@ public:
     }
     std::function<void(double)> report;
 
-    /// Must be called where TBB may start tasks.
+    /// Call it only where TBB may start tasks.
     root_outcome process() {
         if (!context_->instance->has_integers())
             if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;
@@ -136,7 +137,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread, the prover runs at least as long as the relaxation is expected to take.
+        // On one thread, the prover may run at least as long as the relaxation is expected to take.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
@@ -179,14 +180,14 @@ private:
         if (probes && !implied_.probe(engine_, with_.probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
-    /// Returns false if the memory doesn't suffice.
+    /// Returns false if the memory is too small.
     bool load_relaxation() {
         if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
         lp_ = std::make_unique<relaxation>(*context_->instance, context_->options->seed);
         account();
         return true;
     }
-    /// Expected memory of the relaxation, if its factors don't fill in much.
+    /// Expected memory of the relaxation, if its factors have little fill-in.
     [[nodiscard]] std::size_t expected_bytes() const {
         constexpr std::size_t per_term = 84;
         constexpr std::size_t per_line = 300;
@@ -252,8 +253,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share the heuristics that find first points. If there is a point already, the second worker improves
-    /// it meanwhile. A thread without work continues the proof.
+    /// Two workers share the heuristics that find first points. If there is already a point, the second worker improves
+    /// it at the same time. A thread without work continues the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {
@@ -297,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// An exception ends the work of the other threads.
+    /// Runs `work` on several threads. An exception in one thread ends the work of the others.
     template <class Work> void together(const Work& work) {
         try {
             work();

@@ -25,8 +25,8 @@ namespace optpipe {
 
 using operation_sequence = std::vector<operation>;
 
-/// The difference between two storage options. Numbers are compared first (a missing transfer has size 0 and time 0),
-/// then whether the options have transfers.
+/// The difference between two storage options. Their numbers are compared first (a missing transfer has size 0 and time
+/// 0). Options with equal numbers differ if only one of them has transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -43,8 +43,8 @@ struct option_difference {
     return result;
 }
 
-/// The position of the option that differs least from `to`. If several differ least, the first of them. Contract:
-/// `among` isn't empty.
+/// The position of the option that differs least from `to`. If several options differ equally little, the first of
+/// them. Contract: `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)
@@ -52,8 +52,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations by similar options: each option in the lists `from` by the most
-/// similar option in the lists `to`. Contract: the options exist in `from`.
+/// Replaces the storage options of the operations: each option in the lists `from` by the most similar option in the
+/// lists `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -67,7 +67,7 @@ struct option_difference {
 }
 
 /// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. An order with
-/// operations or options unknown to `p` stays unchanged.
+/// operations or options that `p` lacks stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -77,8 +77,8 @@ struct option_difference {
     return follow_storage(p, all, storage_in_use(p, all));
 }
 
-/// The order `all` with fewer microbatches, `to` instead of `from`. The first `kept` microbatches stay, and the last
-/// `to - kept`.
+/// The order `all` with fewer microbatches, `to` instead of `from`. The first `kept` and the last `to - kept`
+/// microbatches remain.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
     operation_sequence result;
@@ -142,8 +142,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // Repeats microbatches from the middle, and from one and two thirds of the step. The number of repeated
-    // microbatches is the period of a published schedule, or a small multiple of such a period.
+    // The repeated microbatches are taken from the middle, from one third and from two thirds of the step. The number
+    // of repeated microbatches is the period of a published schedule, or a small multiple of such a period.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -198,7 +198,7 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 
 namespace detail {
 
-/// Renumbers the microbatches of an order, and their `work`: they are numbered in the order of their first forwards.
+/// Renumbers the microbatches of an order, and the entries of `work`, in the order of the microbatches' first forwards.
 /// Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
@@ -216,7 +216,7 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`.
+/// Orders with `p`'s number of microbatches, in which the sequence of large and small microbatches is as in `of`.
 /// Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();

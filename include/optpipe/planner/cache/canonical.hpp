@@ -34,12 +34,12 @@ struct canonical_option {
 };
 using canonical_options = std::vector<canonical_option>;
 
-/// The canonical form of a problem. The form has no names and no units; ranks and links are numbered in the order of
+/// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
 /// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
 /// storage options.
 struct canonical_problem {
-    /// All discrete properties, except the number of microbatches and the storage options.
+    /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
@@ -50,19 +50,20 @@ struct canonical_problem {
     /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
     /// there are slices, and `held` of each edge if the stages aren't a chain; then the memory of each pair.
     std::vector<double> stashes{};
-    /// Limits of each rank, in units of the largest stash; infinite if more than all microbatches need.
+    /// Limits of each rank, in units of the largest stash; a limit is infinite if it exceeds the need of all
+    /// microbatches together.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
     double memory_scale = 0.0;
     /// The storage options of each stage, in ascending order.
     std::vector<canonical_options> storage{};
-    /// The draw of microbatches: the number of slices of each sequence, empty if none has several; and for each stage
-    /// its row of `factors`, empty if all are 1.
+    /// The draw of microbatches. `slices` has the number of slices of each sequence, and is empty if no sequence has
+    /// several slices. `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
     std::vector<std::size_t> slices{};
     std::vector<std::size_t> factor_rows{};
-    /// Five tables, of the factors of forward, backward for input, backward for weight, message and memory. Each row of
-    /// a table has a number per microbatch.
+    /// Five tables: the factors of forward, backward for input, backward for weight, message and memory. Each row of a
+    /// table has one number per microbatch.
     std::vector<double> factors{};
 
     /// Whether microbatches differ, or are slices.
@@ -71,8 +72,8 @@ struct canonical_problem {
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
-/// The number of tables in `canonical_problem::factors`, and the number of tables of times; the tables of times come
-/// first.
+/// The number of tables in `canonical_problem::factors`, and the number of tables that are factors of times. The tables
+/// of times come first.
 inline constexpr std::size_t factor_tables = 5;
 inline constexpr std::size_t factor_tables_of_times = 4;
 
@@ -135,7 +136,7 @@ public:
             units_.memory = std::max(units_.memory, each.memory);
         for (const stage s : p.graph.all_stages())
             can_offload_ = can_offload_ || most_offloaded(s).has_value();
-        // Limits don't matter if nothing is stashed.
+        // If nothing is stashed, limits don't matter.
         if (!(units_.memory > memory_size{})) units_.memory = memory_size::unlimited();
     }
 
@@ -295,7 +296,7 @@ private:
             equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
         return equal;
     }
-    /// The limit of rank `r` in canonical units; infinite if everything that could be held at once fits.
+    /// The limit of rank `r` in canonical units; infinite if all memory that could be held at once fits.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
         memory_size beside{};
@@ -333,7 +334,7 @@ private:
             sum += p_.microbatches.factors(s, m).memory;
         return sum;
     }
-    /// The largest size that a storage option of the stage offloads; nothing if no option offloads.
+    /// The largest size that a storage option of the stage offloads; empty if no option offloads.
     [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
         std::optional<memory_size> most;
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
@@ -368,7 +369,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // times of a stage; their tables come first
+    constexpr std::size_t times = 3; // the number of times of a stage, whose tables come first
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

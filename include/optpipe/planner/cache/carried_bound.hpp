@@ -15,7 +15,7 @@ namespace detail {
 /// Relative rounding error of a division by a unit.
 inline constexpr double unit_rounding = 1e-12;
 
-/// Whether every number of `a` is at least the corresponding one of `b`.
+/// Whether every number of `a` is at least the corresponding number of `b`.
 inline bool at_least(std::span<const double> a, std::span<const double> b) {
     for (std::size_t i = 0; i < a.size(); ++i)
         if (a[i] < (1.0 - unit_rounding) * b[i]) return false;
@@ -23,7 +23,7 @@ inline bool at_least(std::span<const double> a, std::span<const double> b) {
 }
 inline bool at_least(double a, double b) { return at_least(std::span{&a, 1}, std::span{&b, 1}); }
 
-/// The largest factor, at most 1, that makes no number of `b` exceed the corresponding one of `a`.
+/// The largest factor f ≤ 1 such that no number of `b`, multiplied by f, exceeds the corresponding number of `a`.
 inline double common_factor(std::span<const double> a, std::span<const double> b) {
     double factor = 1.0;
     for (std::size_t i = 0; i < a.size(); ++i)
@@ -35,8 +35,8 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
 /// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The two compared sizes, what stays on the device and what is transferred, add up to an option's `held`. The
-    // activation, which a recomputation restores, is among the compared `stashes`.
+    // Two sizes are compared: the memory that stays on the device, and the memory that is transferred. Together they
+    // are an option's `held`. The activation, which a recomputation restores, is among the compared `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -47,8 +47,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// The largest factor on the times of `known` for which some option of `known` can replace each storage option of
-/// `asked`.
+/// The largest factor on the times of `known` with which each storage option of `asked` can be replaced by an option of
+/// `known`.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -72,7 +72,7 @@ inline std::span<const double> factors_of_times(const canonical_problem& of) {
 inline std::span<const double> factors_of_memory(const canonical_problem& of) {
     return std::span{of.factors}.last(of.factors.size() / factor_tables);
 }
-/// Whether the draws of two forms differ only in numbers: microbatches with equal positions correspond.
+/// Whether the draws of two forms differ only in numbers. Microbatches with equal positions are compared.
 inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
     return a.slices == b.slices && a.factors.size() == b.factors.size();
 }
@@ -107,18 +107,19 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
 /// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
-/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` becomes a
-/// schedule of `known` with objective / f: leave out the microbatches beyond those of `known`, and scale times by 1/f.
-/// So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
+/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` can be turned
+/// into a schedule of `known` whose objective is divided by f: leave out the additional microbatches, and scale times
+/// by 1/f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the
+/// numbers.
 ///
-/// For each storage option of `asked`, `known` must have an option that costs no more, to replace it wherever a
-/// schedule uses it. A stash holds `held` from the forward to the end of the offload, then the part left on the device
-/// until the reload starts, then `held` again, and the activation from the start of a recomputation. No size of a stash
-/// is larger with the option of `known`, and neither is the memory on the host. The operations of the option of `known`
-/// start when those of `asked` do, and end no later; operations that this option lacks are left out. So dependent
-/// operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options that only
-/// `known` has don't matter: they could only make schedules of `known` shorter. If `asked` has an option that none of
-/// `known` can replace, no bound is implied.
+/// For each storage option of `asked`, `known` must have an option that costs no more. This option replaces the option
+/// of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of the offload.
+/// It then takes only the part left on the device until the reload starts, then `held` again, and the activation from
+/// the start of a recomputation. None of these sizes, nor the memory on the host, is larger with the option of `known`.
+/// The operations of the option of `known` start at the same times as those of `asked`, and end no later. Operations
+/// that the option of `known` lacks are left out. Thus dependent operations don't start too early, lanes run one
+/// operation at a time, and memory is freed no later. Further options of `known` don't matter, because they could only
+/// make schedules of `known` shorter. If `asked` has an option that no option of `known` can replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
 /// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of

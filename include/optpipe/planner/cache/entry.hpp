@@ -8,7 +8,7 @@
 
 namespace optpipe {
 
-/// A stored plan, for a problem in canonical form and in canonical units.
+/// A stored plan of a problem in canonical form. All numbers are in canonical units.
 struct cache_entry {
     canonical_problem of{};
     double objective = 0.0;
@@ -17,7 +17,7 @@ struct cache_entry {
     double budget = 0.0;
     /// The strategy that found the schedule.
     std::string method{};
-    /// Operations in the order of their starts. The storage options of operations are positions in `of.storage`.
+    /// Operations in the order of their starts. An operation's storage option is a position in `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

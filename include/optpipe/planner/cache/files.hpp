@@ -39,7 +39,7 @@ inline bool write_cache_file(const std::filesystem::path& path, std::string_view
     return temporary.is_open() && temporary.write(text) && temporary.replace(path);
 }
 
-/// The plans in a folder, the latest first. Empty if there is no such folder.
+/// The files of the plans in a folder, the latest first. The list is empty if the folder doesn't exist.
 inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::path& folder) {
     struct dated {
         std::filesystem::file_time_type time;
@@ -61,8 +61,8 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers, and after an hour,
-/// temporary files of earlier versions.
+/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers; temporary files of
+/// earlier versions are removed after an hour.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);
     std::error_code ignored;

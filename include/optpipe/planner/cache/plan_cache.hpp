@@ -18,16 +18,16 @@ namespace optpipe {
 
 /// The entries of a cache that help with a problem.
 struct cache_hits {
-    /// A plan of the same problem. The numbers of the plan are in canonical units.
+    /// A plan of the same problem, with numbers in canonical units.
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective in canonical units: the best one that the bound of any entry implies.
+    /// A lower bound on the objective in canonical units: the highest bound that follows from an entry.
     double bound = 0.0;
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped and reported to `warn`, one sentence each.
+/// can't be read or written are skipped. `warn` gets a sentence for each of them.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -36,7 +36,7 @@ public:
 
     [[nodiscard]] cache_hits find(const canonical_problem& asked) const;
 
-    /// Stores the entry unless the stored one is at least as good in objective, bound and budget.
+    /// Stores the entry, unless the stored entry is at least as good in objective, bound and budget.
     void store(const cache_entry& entry) const;
 
 private:
@@ -119,10 +119,11 @@ public:
     }
 
 private:
-    /// Number of similar entries that are adapted; adapting an entry takes the time to simulate a few orders. Not
+    /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. Not
     /// tuned, like the other limits here.
     static constexpr std::size_t most_near = 4;
-    /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
+    /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
+    /// entry.
     static constexpr std::size_t most_entries = 256;
     /// Limits of the sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
@@ -170,8 +171,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. Every step
-    /// has another draw, so a good plan of a remote draw may be worth more than a hasty plan of a near draw.
+    /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. A good plan
+    /// of a distant draw may be more useful than a hasty plan of a similar draw.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -182,7 +183,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The distance between two draws: the mean over k of the distance between the microbatches that are k-th by work.
+    /// The distance between two draws: the mean distance of microbatches that correspond. Microbatches are sorted by
+    /// work in both draws, and those with equal positions correspond.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);
@@ -209,7 +211,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // a logarithm: larger ratios than about 20 count as 20
+        constexpr double most = 3.0; // a logarithm; thus ratios larger than about 20 count as 20
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

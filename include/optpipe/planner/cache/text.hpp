@@ -21,8 +21,9 @@
 
 namespace optpipe {
 
-/// The format of entries: a line with the version, one line per field, and a line with a checksum of the block; then a
-/// second block with the operations and their checksum. The first block is enough to tell whether an entry is useful.
+/// The version of the format of entries. An entry has two blocks. The first block has a line with the version, one line
+/// per field, and a line with a checksum. The second block has the operations and their checksum. The first block is
+/// enough to tell whether an entry is useful.
 inline constexpr std::string_view cache_format = "optpipe.plan/3";
 
 namespace detail {
@@ -47,7 +48,7 @@ inline std::string cache_counts(std::string_view name, const std::vector<std::si
     return line + '\n';
 }
 
-/// For each stage, its number of options, then the numbers of each option.
+/// The numbers of all storage options: for each stage, its number of options, then the numbers of each option.
 inline std::vector<double> numbers_of(const std::vector<canonical_options>& storage) {
     std::vector<double> numbers;
     for (const auto& options : storage) {
@@ -58,7 +59,7 @@ inline std::vector<double> numbers_of(const std::vector<canonical_options>& stor
     }
     return numbers;
 }
-/// The inverse of `numbers_of`; empty for any other numbers.
+/// The inverse of `numbers_of`. Empty for all lists that `numbers_of` can't return.
 inline std::optional<std::vector<canonical_options>> storage_of_numbers(const std::vector<double>& numbers) {
     std::vector<canonical_options> storage;
     for (auto rest = std::span{numbers}; !rest.empty();) {
@@ -103,7 +104,7 @@ inline std::string with_checksum(std::string block) {
     return std::move(block) + "checksum " + print.text() + '\n';
 }
 
-/// Reads lines of words. After the first error every further read fails.
+/// Reads lines of words. After the first error, all further reads fail.
 class cache_reader {
 public:
     explicit cache_reader(std::string_view text) : all_{text}, rest_{text} {}
@@ -159,7 +160,7 @@ public:
         words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
         return word;
     }
-    /// Reads the line that ends the block that starts at `from`.
+    /// Reads a line with a checksum, which ends the block that starts at `from`.
     void checksum(std::size_t from) {
         fingerprint print;
         print.add(all_.substr(from, position() - from));

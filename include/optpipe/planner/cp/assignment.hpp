@@ -22,7 +22,7 @@ namespace optpipe::cp {
 struct assignment {
     /// The start of each task; absent tasks start at 0.
     std::vector<ticks> starts{};
-    /// The value of each variable.
+    /// The value of each Boolean variable.
     std::vector<bool> values{};
 
     [[nodiscard]] bool is_true(literal l) const { return values[l.variable()] != l.negated(); }
@@ -60,7 +60,7 @@ public:
         for (std::size_t j = 0; j < forwards_.size(); ++j)
             set(own_->storage.uses[user_of(j)][j]);
     }
-    /// Sets the literals that tell which microbatches of this stage and of the stage before are the same.
+    /// Sets the literals that tell which operations of this stage and of the stage before have the same microbatch.
     void read_links(const stage_to_assignment& before) {
         const auto& all = own_->storage;
         if (all.next_forward.empty()) return;
@@ -73,8 +73,8 @@ public:
 private:
     using place = std::optional<timed_operation>;
 
-    /// The microbatch of each task; `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, then among the microbatches of a list, the one that runs i-th gets the i-th task
+    /// The microbatch of each task. `run` has the microbatches in the order in which they run. If the model sorts
+    /// interchangeable microbatches, the microbatch that runs i-th among the microbatches of a list gets the i-th task
     /// of the list.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
@@ -111,7 +111,7 @@ private:
     }
     void set(task_index t, const timed_operation& as) { set(t, time(as.start)); }
 
-    /// The k-th pair is the k-th offload and the k-th reload.
+    /// The k-th pair consists of the k-th offload and the k-th reload.
     void read_pairs(const transfer_pairs& pairs) {
         const auto read_all = [&](operation_kind kind, const std::vector<task_index>& tasks) {
             std::vector<ticks> starts;
@@ -144,8 +144,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of stashes that are used in the order of their forwards, but recomputed, offloaded or reloaded
-    /// in another order. Returns whether any tasks were swapped.
+    /// Swaps the tasks of two stashes that are used in the order of their forwards, if they are recomputed, offloaded
+    /// or reloaded in the opposite order. Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -243,7 +243,7 @@ public:
     [[nodiscard]] assignment&& result() && { return static_cast<assignment&&>(result_); }
 
 private:
-    /// Exchanges interchangeable sequences so that their first forwards on stage 0 are sorted.
+    /// Swaps interchangeable sequences so that their first forwards on stage 0 are sorted.
     [[nodiscard]] schedule renamed(schedule s) const {
         std::sort(s.operations.begin(), s.operations.end(), starts_before);
         std::vector<std::size_t> names(s.graph.microbatches());
@@ -254,7 +254,7 @@ private:
             timed.op.microbatch = microbatch{names[timed.op.microbatch.position()]};
         return s;
     }
-    /// `firsts`: the first microbatches of interchangeable sequences.
+    /// `firsts` has the first microbatches of interchangeable sequences.
     void name_sequences(const schedule& sorted, const std::vector<std::size_t>& firsts,
                         std::vector<std::size_t>& names) const {
         auto next = firsts.begin();
@@ -297,7 +297,7 @@ private:
     }
     void read_choices() {
         const auto& m = model_->tasks();
-        // Variables without tasks are set already. A presence is set before the choices that depend on it, because its
+        // Variables without tasks are set before. A presence is set before the choices that depend on it, because its
         // variable comes first.
         for (std::uint32_t v = 1; v < m.variables(); ++v) {
             const auto& c = m.choices[v];
@@ -320,14 +320,14 @@ private:
     assignment result_;
 };
 
-/// Writes one stage of a solution as operations; forwards determine the names of microbatches.
+/// Writes one stage of a solution as operations. The order of the forwards determines which task has which microbatch.
 class stage_to_schedule {
 public:
     stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names` has the microbatch of each forward: at the call, for the stage before this one; on return, for this
-    /// stage. False if the stage has no schedule without overtaking.
+    /// `names` has the microbatch of each forward. At the call, the forwards are those of the stage before this one; on
+    /// return, those of this stage. Returns false if the stage has no schedule without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;
@@ -355,7 +355,7 @@ private:
         stored_stash tasks;
     };
 
-    /// The column of the true literal in `row`; `row` itself if there are no literals.
+    /// The column in which `row` has a true literal; `row` itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =

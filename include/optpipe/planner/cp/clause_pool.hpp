@@ -14,17 +14,17 @@ namespace optpipe::cp {
 
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
-    /// Clauses of more decision levels than this stay with the search that learned them: they prune less, and take as
-    /// long to propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with
-    /// one search, and 7.0 s with two searches that share nothing. With two searches that share clauses of up to 3, 5
-    /// and 8 levels, they took 4.8, 4.3 and 4.7 s.
+    /// Clauses of more decision levels than this aren't shared, because they prune less, and take as long to propagate.
+    /// Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with one search, and 7.0
+    /// s with two searches that share nothing. With two searches that share clauses of up to 3, 5 and 8 levels, they
+    /// took 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
-    /// Number of latest clauses that are kept: the number that a search learns before it drops some
-    /// (`solver_parameters`).
+    /// Number of clauses that are kept, the latest ones. The default is the number of clauses that a search learns
+    /// before it drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
-/// Learned clauses of several searches of one model. The searches may have different limits of the objective; each
+/// Learned clauses of several searches of one model. The searches may have different limits of the objective. Each
 /// clause holds for objectives up to the limit under which it was learned. As in parallel SAT solvers (ManySAT: Hamadi,
 /// Jabbour and Sais 2009), only clauses of few decision levels are shared (Audemard and Simon 2009).
 ///
@@ -37,7 +37,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that adds clauses and takes the clauses of the other searches.
+    /// A search that takes part: it adds clauses, and takes the clauses of other searches.
     class member {
     public:
         member() = default;

@@ -22,7 +22,7 @@ struct learned_clause {
 };
 
 /// Learns the clause of the first unique implication point among the choices. Bounds are replaced by their reasons
-/// until only choices are left; a bound is explained only up to the value that is needed.
+/// until only choices are left. A bound is only explained up to the value that is needed.
 class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
@@ -57,10 +57,9 @@ private:
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
 
-    /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of its highest
-    /// level; `conflict_` is then replaced by facts of lower levels that imply the conflict. A conflict without choices
-    /// of its level is possible because propagation isn't complete: a fact may be derived on a higher level than its
-    /// reasons.
+    /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
+    /// highest level. In this case, `conflict_` is replaced by facts of lower levels that imply the conflict. Such
+    /// conflicts exist because propagation isn't complete: a fact may be derived on a higher level than its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -98,7 +97,7 @@ private:
         flagged_[static_cast<std::size_t>(at)] = true;
         ++here_;
     }
-    /// Adds a value that is required of a bound; of two values required of one bound, only the higher is kept.
+    /// Adds a required value of a bound. If two values of a bound are required, only the higher value is kept.
     void add_bound(const trail& trail, const fact& f) {
         const auto at = trail.position_of(f.code, f.value);
         if (at < 0) return;
@@ -183,7 +182,7 @@ private:
         if (e.level == 0 || (!f.is_bound && in_clause_[f.as_literal().variable()])) return true;
         if (is_decision(e) || !levels_[e.level] || depth == 0) return false;
         const auto& known = implied_[at];
-        // If a value of a bound is implied, so are all lower values.
+        // An implied value of a bound also implies all lower values.
         if (known.is_known && known.holds && f.value <= known.value) return true;
         if (known.is_known && !known.holds && f.value >= known.value) return false;
         const bool holds = reasons_hold(trail, f, at, depth - 1);
@@ -228,8 +227,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies the entry, if that is known. The second list has the
-    /// entries for which it is known.
+    /// For each entry of the trail, whether the clause implies the entry, or that this is unknown. The second list has
+    /// the entries for which it is known.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

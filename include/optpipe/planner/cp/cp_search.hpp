@@ -27,17 +27,18 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
-    /// Number of conflicts of a slice in the first round, in which each search has a slice. Short slices switch often
-    /// between incumbent and bound; long slices use more of the clauses that they learn. Not tuned.
+    /// Number of conflicts of a slice in the first round, in which each search has a slice. With short slices, the
+    /// search switches often between incumbent and bound. Long slices use more of the clauses that they learn. Not
+    /// tuned.
     std::size_t first_round = 200;
-    /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
+    /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// The searches for the incumbent have this number of times the conflicts of the searches for bounds. Each search
-    /// for a bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to
-    /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
-    /// s of processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were
-    /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and
-    /// no proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// Number of conflicts in searches for the incumbent for each conflict in searches for bounds. Each search for a
+    /// bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly
+    /// lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of
+    /// processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower
+    /// by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no
+    /// proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
@@ -45,8 +46,8 @@ struct cp_parameters {
     /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
     /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more tasks are refused, because building the model can't be interrupted, and its time grows with
-    /// the square of the number of tasks: 0.02 to 0.16 s for 2000 tasks on random problems.
+    /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
+    /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
     /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`). The
     /// clauses take tens of megabytes.
@@ -55,8 +56,7 @@ struct cp_parameters {
 
 struct cp_options {
     std::uint64_t seed = 1;
-    /// The conflict limit. If this limit of conflicts or the limit of steps ends the search, the result is
-    /// reproducible.
+    /// The conflict limit. If the search ends at the conflict limit or the step limit, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
     /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
     /// problem. The setup of a search also counts.
@@ -79,7 +79,8 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// The number of tasks of a microbatch on a stage: F, I and W, and all that its storage options may add.
+/// The number of tasks of a microbatch on a stage. These are F, I and W, and all tasks that the storage options of the
+/// stage may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -96,15 +97,15 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 /// Whether the exact model has too many clauses that link microbatches.
 [[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
-    if (!is_plain(p)) return false; // other models have no such clauses
+    if (!is_plain(p)) return false; // the models of other problems have no such clauses
     const auto m = p.graph.microbatches();
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
-/// Searches of one state for better schedules and for better bounds. Searches for the incumbent look for better
-/// schedules; searches for the bound look for objectives near the bound, and raise the bound if such objectives are
-/// infeasible. All searches share learned clauses, also with other objects of this class on the same state. `run`
-/// resumes where the last call stopped.
+/// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
+/// better schedules; searches for the bound look for objectives near the bound, and raise the bound if such objectives
+/// are infeasible. All searches on a state share learned clauses, even if they belong to different objects of this
+/// class. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -128,14 +129,14 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether the search has yet to decide if the model has a solution within the search's limit.
+        /// Whether it is still open if the model has a solution within the search's limit.
         bool active = true;
     };
 
     [[nodiscard]] static std::size_t after(std::size_t spent, std::size_t more) {
         return spent + std::min(more, std::numeric_limits<std::size_t>::max() - spent);
     }
-    /// Builds the model that proves bounds. False if there is nothing to search.
+    /// Builds the model that proves bounds. Returns false if there is nothing to search.
     bool build() {
         if (state_->objective().is_unlimited() && is_described_by_costs(*problem_)) try_builders();
         if (state_->bound() <= duration{}) state_->raise_bound(bounds_of(*problem_).best(), name);
@@ -145,7 +146,7 @@ private:
         bounding_.emplace(*problem_, form);
         return true;
     }
-    /// Makes the first searches. False if the bound at the root isn't complete yet.
+    /// Makes the first searches. Returns false if the bound at the root isn't complete yet.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
@@ -166,11 +167,12 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. False if the round is over and none of its searches had anything left to do.
+    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
+    /// do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // Finding a better schedule often takes few conflicts; the rest of the slice is then used to find the next
-            // one.
+            // A better schedule is often found after few conflicts. The rest of the slice is then used to find the next
+            // schedule.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -206,7 +208,7 @@ private:
     }
 
     /// The largest objective that would be an improvement, in ticks, plus the rounding error. If the target is
-    /// infeasible, so is any improvement.
+    /// infeasible, no improvement exists.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = bounding_->time();
@@ -239,13 +241,13 @@ private:
     }
 
     /// Excludes objectives that propagation at the root finds infeasible. Bisects the objectives between the bound and
-    /// the target, down to the smallest part of the gap (`most_gap_divisor`). False if the bisection isn't complete
-    /// yet.
+    /// the target, down to the smallest part of the gap (`most_gap_divisor`). Returns false if the bisection isn't
+    /// complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
             if (!is_probing_) {
-                // Try the target first: it is often infeasible at the root.
+                // Try the target first, because it is often infeasible at the root.
                 const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
                 const auto high = std::min(target(), root_feasible_);
                 if (first) root_precision_ = std::max<ticks>(1, (high - excluded_) / with_.most_gap_divisor);
@@ -263,7 +265,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // the next limit is below this one
+                root_feasible_ = root_probe_->limit(); // the next limit is lower
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -272,7 +274,7 @@ private:
         return false;
     }
 
-    /// Continues the search for a better schedule in one model. False if search `i` is settled.
+    /// Continues the search for a better schedule in one model. Returns false if search `i` is settled.
     bool improve_incumbent(std::size_t i, std::size_t effort) {
         auto& search = incumbent_searches_[i];
         const auto wanted = target();
@@ -300,14 +302,15 @@ private:
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model if the model that proves bounds may allow orders that no schedule has.
+    /// Adds the exact model. It is needed if the model that proves bounds allows orders that no schedule has.
     void add_exact() {
         if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
     /// Searches for a schedule whose objective exceeds the bound by at most a fraction of the gap. The fraction is
-    /// halved after a timeout, and doubled after a refutation. False if the bound has met the least feasible objective.
+    /// halved after a timeout, and doubled after a refutation. Returns false if the bound has reached the least
+    /// feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -318,7 +321,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // At the smallest fraction, the search continues in later slices until it has an answer.
+            // With the smallest fraction, the search goes on in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -358,7 +361,7 @@ private:
     std::optional<pipeline_model> exact_;
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover> root_probe_;
-    /// Whether propagation at the root is in progress for the limit of `root_probe_`.
+    /// Whether propagation at the root, with the limit of `root_probe_`, is in progress.
     bool is_probing_ = false;
     /// The least objective that propagation at the root couldn't refute.
     ticks root_feasible_ = std::numeric_limits<ticks>::max();
@@ -369,20 +372,20 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
-    /// The search that has the current slice (the search for the bound comes after all others), and the number of
+    /// The search that has the current slice; the search for the bound comes after all others. And the number of
     /// conflicts at which the slice ends.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Conflicts and propagation steps until now, and the limits at which the current call ends.
+    /// Number of conflicts and of propagation steps until now, and the limits at which the current call ends.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that no call is running.
+/// The searches of a state that aren't running in a call.
 class paused_searches {
 public:
     /// Takes a paused search out; null if no search is paused.
@@ -408,14 +411,14 @@ private:
 /// Constraint programming. Finds the best schedule and proves it optimal, without linear programs: the search branches
 /// on the order of pairs of operations, on offloads and on storage options, with propagation and clause learning.
 ///
-/// Offers schedules and raises the bound during the search; if the state has no schedule, starts from the schedule of
-/// the best builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural
-/// bound, if the problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage
-/// options may add), or if some options recompute and there are many microbatches.
+/// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
+/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused:
+/// the call returns at once, with the structural bound. A problem is large if its number of operations, including all
+/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. It is also large if some options
+/// recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
-/// with the seed and parameters of that call. Each concurrent call has its own search; these searches share learned
-/// clauses.
+/// with the seed and parameters of that call. Concurrent calls have separate searches, which share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

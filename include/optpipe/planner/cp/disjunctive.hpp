@@ -66,7 +66,7 @@ public:
         const auto k = waiting_.back();
         waiting_.pop_back();
         dirty_[k] = false;
-        // If every order is decided, the differences alone propagate everything.
+        // If every order is decided, the differences alone propagate all consequences.
         if (all_open_[k] == 0) return true;
         on_ = &model_->machines[k];
         open_here_ = &open_[k];
@@ -161,7 +161,7 @@ private:
         orders_[at.machine][1].set(first, second, known);
     }
 
-    // In reversed time, a task starts at minus its end.
+    // In reversed time, a task starts at minus the end that it has in forward time.
     ticks head_of(const trail& trail, task_index t) const {
         return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
     }
@@ -191,7 +191,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Calls `look` for each group of jobs whose windows overlap, directly or through other jobs.
+    /// Calls `look` for each group of jobs whose windows overlap, directly or via other jobs.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;
@@ -262,11 +262,11 @@ private:
             work_from_[i] = work_from_[i + 1] + (j.deadline <= deadline ? j.length : 0);
             if (j.deadline <= deadline && j.head + work_from_[i] > deadline) return overload(trail, i, deadline);
         }
-        // The fullest interval that begins no later than the current job.
+        // The fullest interval that begins at or before the start of the current job.
         std::size_t fullest = n;
         for (std::size_t i = 0; i < n; ++i) {
             const auto& j = jobs_[i];
-            // All further jobs start at the deadline or later.
+            // All remaining jobs start at the deadline or later.
             if (j.head >= deadline) return true;
             if (j.deadline <= deadline) {
                 if (fullest == n || j.head + work_from_[i] > jobs_[fullest].head + work_from_[fullest]) fullest = i;
@@ -287,8 +287,8 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
-    /// can't run among or before these jobs.
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline. The reason is
+    /// that `last` can't run before or among these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)
@@ -319,7 +319,7 @@ private:
     const model* model_;
     jagged_array<std::uint32_t> of_task_;
     jagged_array<pair_place> places_;
-    /// The number of undecided orders, per machine and job, and per machine.
+    /// The number of undecided orders: per machine and job, and per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
     /// The known orders of each machine, forwards and backwards in time.

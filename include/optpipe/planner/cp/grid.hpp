@@ -15,27 +15,29 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. If no decimal unit divides all quantities, they are rounded to a fine unit, and a sum of n quantities
-/// has an error of at most n/2 units.
+/// quantities. Otherwise, quantities are rounded to a fine unit, and a sum of n quantities has an error of at most n/2
+/// units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
         double power = 1.0;
         constexpr double ten = 10.0;
-        constexpr int most_digits = 7; // decimal digits of measured times
+        constexpr int most_digits = 7; // number of decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // bits of the largest sum; with its rounding errors, the sum still fits in 55 bits
+        constexpr int bits = 40; // number of bits of the largest sum; with rounding errors, the sum still fits in 55
+                                 // bits
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸, which no sum reaches.
+    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸; no sum reaches this
+    /// number.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
-        constexpr double most = 1e18; // sums have 55 bits
+        constexpr double most = 1e18; // larger than all sums, which have 55 bits
         return static_cast<ticks>(std::floor(std::clamp(value / unit_ + rounding, -most, most)));
     }
     /// Rounds up, after subtracting a tolerance.
@@ -46,7 +48,7 @@ public:
 
 private:
     bool fits(const std::vector<double>& values, double power, double largest_sum) {
-        constexpr double most = 1e13; // largest number of ticks; a double holds it exactly
+        constexpr double most = 1e13; // the largest number of ticks; a double represents it exactly
         constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
@@ -70,7 +72,7 @@ private:
 
 namespace detail {
 
-/// The microbatches of one sequence from each group of sequences with equal costs.
+/// Microbatches that represent all costs: those of one sequence from each group of sequences with equal costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))
@@ -113,9 +115,9 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 
 } // namespace detail
 
-/// The unit of time of a problem. For `span`, optimal times are multiples of 1/k of the grid's unit for some k ≤ ranks,
-/// because they are means of differences along cycles that visit each rank once. So the unit is divided by the least
-/// common multiple of all k, if that multiple is small.
+/// The unit of time of a problem. For `span`, optimal times are means of differences along cycles that visit each rank
+/// at most once. Thus they are multiples of 1/k of the grid's unit for some k up to the number of ranks. For this
+/// reason, the unit is divided by the least common multiple of all k, if this multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {
@@ -126,7 +128,7 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
-    // Beyond these limits, sums of durations would no longer be exact integers in a double.
+    // With more parts, sums of durations would no longer be exact integers in a double.
     constexpr std::int64_t most_parts = 1'000'000;
     constexpr double most_ticks = 1e15;
     for (std::size_t k = 2; k <= p.graph.ranks() && parts < most_parts; ++k)

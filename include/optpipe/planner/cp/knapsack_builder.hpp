@@ -19,7 +19,7 @@ class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
 
-    /// The limit, less the memory that is acquired in any case.
+    /// The memory limit minus the memory that is acquired in any case.
     ticks capacity = 0;
 
     /// Adds an acquisition of `amount` at the start of `by`.
@@ -46,7 +46,7 @@ public:
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);
     }
-    /// Adds terms whose literals are nested: each literal implies those before it.
+    /// Adds terms with nested literals: each literal implies the literals before it.
     void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
         std::vector<std::uint32_t> before;
         for (const auto& [l, amount] : terms) {
@@ -79,10 +79,11 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// Sets implied terms: as long as a release hasn't happened, later releases haven't happened; once an acquisition
-    /// has happened, earlier acquisitions have happened.
+    /// Sets implied terms. If a release hasn't happened, later releases haven't happened either. If an acquisition has
+    /// happened, earlier acquisitions have happened, too.
     void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, terms are weaker, but not wrong
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, fewer implied terms are set, which
+                                                                  // is weaker but still correct
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

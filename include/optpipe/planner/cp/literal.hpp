@@ -8,7 +8,7 @@
 
 namespace optpipe::cp {
 
-/// Time in integral multiples of the model's tick, memory in integral multiples of its unit of memory.
+/// Time as a number of the model's ticks, or memory as a number of the model's units of memory.
 using ticks = std::int64_t;
 
 /// A Boolean variable or its negation.
@@ -46,7 +46,7 @@ using bound_index = std::uint32_t;
 [[nodiscard]] constexpr task_index task_of(bound_index b) { return b >> 1U; }
 [[nodiscard]] constexpr bound_index opposite(bound_index b) { return b ^ 1U; }
 
-/// A literal that is true, or a bound that is at least `value`.
+/// A statement that a literal is true, or that a bound is at least `value`.
 struct fact {
     std::uint32_t code = 0;
     bool is_bound = false;

@@ -15,12 +15,13 @@ namespace optpipe::cp {
 /// Tells which operations of a model run in the order of their microbatches.
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
-/// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`):
-/// the inputs of these operations also come from interchangeable microbatches, and every memory holds the same amounts
-/// at the same times. All other operations aren't sorted: the k-th tasks of a model are those of microbatch k.
+/// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`).
+/// The reason is that their inputs also come from interchangeable microbatches, and that memory use doesn't change. All
+/// other operations aren't sorted; the k-th tasks of a model belong to microbatch k.
 ///
-/// If a stage has several options, only names can be exchanged: then the first forwards of interchangeable sequences
-/// are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)
+/// If a stage has several options, microbatches can only be renumbered. In this case, the first forwards of
+/// interchangeable sequences are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with
+/// permutations.)
 class microbatch_order {
 public:
     microbatch_order(const problem& p, overtaking form)
@@ -29,9 +30,9 @@ public:
 
     /// Whether forwards and gradients of interchangeable microbatches are sorted on every stage.
     [[nodiscard]] bool is_sorted() const { return is_sorted_; }
-    /// Whether a gradient may use the stash of any forward (`stage_storage`).
+    /// Whether the gradient of any microbatch may use the stash of any forward (`stage_storage`).
     [[nodiscard]] bool has_permutations() const { return has_permutations_; }
-    /// Lists of interchangeable microbatches, each ascending; every microbatch is in one list.
+    /// Lists of interchangeable microbatches, each in ascending order. Every microbatch is in one list.
     [[nodiscard]] const std::vector<std::vector<std::size_t>>& lists() const { return lists_; }
     [[nodiscard]] bool are_interchangeable(std::size_t a, std::size_t b) const {
         return std::any_of(lists_.begin(), lists_.end(), [&](const auto& list) {

@@ -11,13 +11,13 @@
 
 namespace optpipe::cp {
 
-/// An interval of fixed length. A task is absent if its presence literal is false.
+/// An interval of fixed length. The task is absent if its presence literal is false.
 struct task {
     ticks length = 0;
     literal presence = always;
 };
 
-/// start(to) ≥ start(from) + gap, if the guard holds and both tasks are present.
+/// Requires start(to) ≥ start(from) + gap, if the guard holds and both tasks are present.
 struct difference {
     task_index from = 0;
     task_index to = 0;
@@ -63,13 +63,13 @@ struct knapsack_constraint {
 struct model {
     std::vector<task> tasks{};
     std::vector<difference> differences{};
-    /// One choice per variable; variables without tasks have first == second.
+    /// One choice per variable. Variables without tasks have first == second.
     std::vector<choice> choices{choice{}};
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable, a variable that it implies directly, or 0 for none. For example, the presence of a stage's (k
-    /// + 1)-th transfer pair implies that of its k-th.
+    /// For each variable, a variable that it directly implies, or 0 if there is none. For example, the presence of the
+    /// (k + 1)-th transfer pair of a stage implies the presence of the k-th pair.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }
@@ -126,7 +126,7 @@ struct model {
         add_exactly_one(some);
         return some;
     }
-    /// A literal that is true if any of these clauses fails, that is, if all literals of the clause are false.
+    /// A literal that is true if any of these clauses fails. A clause fails if all of its literals are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);
@@ -147,7 +147,7 @@ struct model {
         implied[from.variable()] = to.variable();
         clauses.push_back({!from, to});
     }
-    /// Whether a chain of added implications leads from `p` to `q`.
+    /// Whether `p` implies `q` by a chain of added implications.
     [[nodiscard]] bool implies(literal p, literal q) const {
         if (q == always || p == q) return true;
         if (p.negated() || q.negated()) return false;

@@ -12,8 +12,8 @@
 
 namespace optpipe::cp {
 
-/// bound(target) ≥ bound(source) + gap, if all guards hold. If an arc belongs to a choice, its first guard is the
-/// choice's literal.
+/// Requires bound(target) ≥ bound(source) + gap, if all guards hold. If an arc belongs to a choice, its first guard is
+/// the choice's literal.
 struct arc {
     bound_index source = 0;
     bound_index target = 0;
@@ -23,11 +23,11 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// While an optional task isn't known to be present, its bounds are propagated only to tasks that can't be present
-/// without it.
+/// If an optional task isn't known to be present, its bounds are only propagated to tasks that can't be present without
+/// it.
 class network {
 public:
-    /// Positions of arcs: [first, last).
+    /// A range of arc positions: [first, last).
     struct range {
         std::uint32_t first = 0;
         std::uint32_t last = 0;

@@ -16,13 +16,13 @@ namespace optpipe::cp {
 /// differences alone decide the order.
 class order_literals {
 public:
-    /// Uses the differences that `m` has at this point. `m` must outlive this object.
+    /// Uses the differences that `m` has at the time of this call. `m` must outlive this object.
     explicit order_literals(model& m)
         : model_{&m}, paths_{m}, instants_{std::any_of(m.tasks.begin(), m.tasks.end(),
                                                        [](const task& t) { return t.length == 0; })} {}
 
     [[nodiscard]] const longest_paths& paths() const { return paths_; }
-    /// Whether any task takes no time; tasks that start together may then be ordered either way.
+    /// Whether some task has no duration. If so, two tasks that start together may be ordered either way.
     [[nodiscard]] bool has_instants() const { return instants_; }
 
     /// Requires that these tasks don't overlap.
@@ -38,7 +38,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// A literal that means, if `y` is present: `x` is present and ends no later than `y` starts.
+    /// A literal with this meaning if `y` is present: `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -50,8 +50,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// A literal that means, if `y` is present: `x` is present and starts no later than `y`. If tasks that share a
-    /// memory start together, the literal may be false for some pairs, but one of the tasks has all others before it.
+    /// A literal with this meaning if `y` is present: `x` is present and starts no later than `y`. If several tasks
+    /// that share a memory start together, the literal may be false for some pairs of these tasks. Still, for one of
+    /// the tasks, the literals of all others are true.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -69,13 +70,13 @@ public:
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
-    /// A literal that means start(y) ≥ start(x) + gap, for tasks that are always present.
+    /// A literal with the meaning start(y) ≥ start(x) + gap, for tasks that are always present.
     literal separated(task_index x, task_index y, ticks gap) {
         if (paths_(x, y) >= gap) return always;
         return find(apart_, x, y, gap, -gap);
     }
 
-    /// A literal that means that x runs before y; constant if differences decide the order.
+    /// A literal with the meaning "x runs before y"; constant if differences decide the order.
     [[nodiscard]] literal runs_before(task_index x, task_index y) {
         return x < y ? order_literal(x, y) : !order_literal(y, x);
     }
@@ -117,11 +118,11 @@ private:
 
     model* model_;
     longest_paths paths_;
-    /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
-    /// on two machines, and a solution may choose which of them is first. If three or more tasks start together,
-    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of the tasks that start
-    /// together has all others before it. This is the last of the tasks that are always present or, if all are
-    /// optional, the first task.
+    /// Whether some task has no duration. If all tasks have durations, at most two tasks that share a memory start
+    /// together (on two machines), and a solution may choose either order. If three or more tasks start together,
+    /// choices for each pair could form a cycle. Therefore, if some task has no duration, one of the tasks that start
+    /// together has all others before it. This task is the last of the tasks that are always present. If all tasks are
+    /// optional, it is the first task.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

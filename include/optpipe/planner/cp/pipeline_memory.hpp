@@ -23,8 +23,8 @@ namespace optpipe::cp {
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. Memory that all options hold doesn't depend on which forward,
-/// transfers and gradient belong to one stash.
+/// transfers, and the gradient or weight gradient. Which forward, transfers and gradient belong to one stash doesn't
+/// matter for this memory.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -32,17 +32,16 @@ namespace optpipe::cp {
 /// (forward, reload or recomputation) has started. The task that removes the layer (offload, gradient or weight
 /// gradient) hasn't ended.
 ///
-/// Layers are nested: if one is in use, so are those below it. No option of a stash brings a lower layer to the device
-/// later than a higher one, or removes the lower layer earlier: a recomputation starts after the reload, which starts
-/// after the forward, and a weight gradient ends after its gradient. So the knapsack may count nested layers together
-/// before the option is known. Literals of tasks that start together may take either value. Nesting requires that
-/// starts and ends of tasks differ, so layers aren't nested if there are tasks without duration. The layers that a
-/// gradient adds to its stash are always nested.
+/// Layers are nested: if a layer is in use, all layers below it are in use, too. No option of a stash brings a lower
+/// layer to the device later than a higher layer, or removes it earlier. The reason is that a recomputation starts
+/// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
+/// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
+/// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
+/// ends of tasks differ. The layers that a gradient adds to its stash are always nested.
 ///
-/// Memory beside stashes (keys and values, and data that waits for far stages) is acquired and released by forwards and
-/// backwards; operations of other ranks may release it, too. A backward that starts with an extra task acquires memory
-/// beside stashes when the extra task starts. A full backward releases memory beside stashes when its weight gradient
-/// ends.
+/// Memory in addition to stashes is for keys and values, and for data that waits for far stages. Forwards and backwards
+/// acquire and release it, and operations of other ranks may release it, too. A backward that starts with an extra task
+/// acquires this memory when the extra task starts. A full backward releases this memory when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -85,7 +84,7 @@ private:
         ticks acquired;
         ticks released;
     };
-    /// Memory that a backward, which may be several tasks, acquires and releases.
+    /// Memory that a backward acquires and releases. The backward may consist of several tasks.
     struct backward_exchange {
         stage of;
         std::size_t k;
@@ -104,10 +103,10 @@ private:
         std::size_t stash;
         task_index offload;
         task_index reload;
-        /// One of the options that need these transfers.
+        /// One of the options that have these transfers.
         std::size_t option;
     };
-    /// Literals and weights; each literal implies those before it.
+    /// Literals and weights. Each literal implies the literals before it.
     using nested_terms = std::vector<std::pair<literal, ticks>>;
 
     [[nodiscard]] ticks most(memory_size limit) const {
@@ -122,11 +121,11 @@ private:
         return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
                 size(each.transfer_size)};
     }
-    /// Memory held from I to W; 0 if the backward isn't split.
+    /// Memory held from the start of I to the end of W; 0 if the backward isn't split.
     [[nodiscard]] ticks weight_stash(stage s, std::size_t k) const {
         return (*tasks_)[s].weight.empty() ? 0 : size_of(s, k, problem_->costs[s].weight_stash);
     }
-    /// Memory that stash `k` holds after its forward, whatever its option.
+    /// Memory that stash `k` holds after its forward under every option.
     [[nodiscard]] ticks common(stage s, std::size_t k) const {
         const auto& options = (*tasks_)[s].storage.options;
         auto least = sizes_of(s, k, options.front()).held;
@@ -150,7 +149,7 @@ private:
             result.push_back({cuts[i - 1], cuts[i]});
         return result;
     }
-    /// All transfers of a stage, each pair once.
+    /// All transfers of a stage; each pair is listed once.
     [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
         const auto& storage = (*tasks_)[s].storage;
         std::vector<moved_part> result;
@@ -168,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory beside stashes. The sum for one operation has at most one part per edge of its stage and per slice of its
-    // sequence, so rounding the sum costs less than the tolerance.
+    // Memory in addition to stashes. Its sum for one operation has few terms: at most one per edge of the stage and per
+    // slice of the sequence. The rounding error of the sum is thus less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -225,7 +224,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds the memory of this rank that tasks of a stage of another rank release.
+    /// Adds the memory of this rank that tasks of a stage on another rank release.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];
@@ -324,7 +323,7 @@ private:
     /// Whether a layer of the stash of forward `j` is in use when `at` starts.
     literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
-        if (t.storage.stashes.empty()) return never; // all options hold the same
+        if (t.storage.stashes.empty()) return never; // all options hold the same memory
         const auto& release = each.high > weight_stash(s, j) ? t.gradient : t.weight;
         const auto forward = starts_before(t.forward[j], at);
         std::vector<std::vector<literal>> uses;
@@ -348,8 +347,8 @@ private:
         return model_->add_any_fails(std::move(uses));
     }
     /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
-    /// options share this literal, so learned clauses can use it instead of the literals of each gradient that may use
-    /// the stash.
+    /// options share this literal. Learned clauses can use it instead of the literals of each gradient that may use the
+    /// stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -364,8 +363,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Gradient `k` may leave a weight stash that is larger than the stash that it used. Whether a layer of this growth
-    /// is in use when `at` starts.
+    /// Whether a layer of the growth of gradient `k` is in use when `at` starts. A gradient grows its stash if the
+    /// weight stash that it leaves is larger than the stash that it used.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
@@ -373,7 +372,7 @@ private:
             if (each.high <= sizes_of(s, k, o).restored) continue;
             uses.push_back({!starts_before(t.storage.first_of(t.gradient, k, o), at), !t.storage.chosen_of(k, o),
                             t.full.empty() ? never : t.full[k], known_->ends_before(t.weight[k], at)});
-            if (t.storage.gradients.empty()) break; // all options are the same to gradients
+            if (t.storage.gradients.empty()) break; // gradients are the same under all options
         }
         return model_->add_any_fails(std::move(uses));
     }
@@ -398,7 +397,8 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`, by the release task with the number of the stash, and by the starting task `at`.
+    /// The literals of `is_held`. The key has the task that releases the memory, with the number of the stash, and the
+    /// starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -30,38 +30,39 @@ namespace optpipe::cp {
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
 /// before the k-th forward of the next stage starts, because sorting keeps n ordered pairs in order. The same holds for
-/// all other inputs, and each memory holds the same amounts at the same times. So some optimal schedule runs the
+/// all other inputs, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs the
 /// operations of each kind in the order of microbatches.
 ///
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
-/// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the
-/// form `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers.
-/// `pooled` only requires that at any time, no more stashes have been taken (by a gradient or an offload) than were
-/// available (from a forward or a reload), and no more have been reloaded than offloaded. Every valid schedule gives a
-/// solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules.
-/// `pooled` exists only for problems in which the options of a stage differ in nothing but transfers (`bounding_form`):
-/// a recomputation changes the gradients.
+/// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
+/// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
+/// only requires two things at any time. Gradients and offloads have taken no more stashes than forwards and reloads
+/// have made available, and no more stashes have been reloaded than offloaded. Every valid schedule gives a solution of
+/// `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
+/// exists only for problems in which the options of a stage differ only in transfers (`bounding_form`), because
+/// recomputation changes the gradients.
 ///
-/// In the form `forbidden`, the k-th gradient also uses the stash of the k-th forward. The form `allowed` leaves the
-/// stash of each gradient open, and is exact (`stage_storage`). If no stage has several options, all three forms are
-/// the sorted model, which is exact.
+/// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
+/// form `allowed`, the stash of each gradient is open, and the model is exact (`stage_storage`). If no stage has
+/// several options, all three forms are the same sorted model, which is exact.
 ///
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
 /// of the pairs i … j are from the first α_j forwards, and the gradients of these stashes start after pair i has ended.
 /// Now let the first b gradients start before pair i has ended. At most α_j − n of these gradients belong to the first
 /// α_j forwards, so at least b − α_j + n belong to later forwards. The last of these later forwards is at least the (b
-/// + n)-th. So if b + n > α_j, the full pass of a microbatch down and up the pipeline lies between the (b + n)-th
-/// forward and the b-th gradient.
+/// + n)-th. So if b + n > α_j, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward and
+/// the b-th gradient.
 ///
-/// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
+/// If splitting is allowed, a full backward is only better than I directly followed by W if I needs more memory than
+/// the stash.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
 /// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
-/// microbatch with their number. So for problems that aren't plain, `allowed` needs no assignment between stages, and
-/// `pooled` doesn't exist.
+/// microbatch with their number. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
+/// `pooled` doesn't exist for such problems.
 class pipeline_model {
 public:
-    /// Contract: `how` is `pooled` only if that is the problem's `bounding_form`.
+    /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.
     pipeline_model(const problem& p, overtaking how)
         : problem_{&p}, form_{how}, order_{p, how}, time_{time_grid(p)}, memory_{memory_grid(p)},
           stages_(p.graph.stages()) {
@@ -93,7 +94,7 @@ public:
     [[nodiscard]] const microbatch_order& order() const { return order_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
-    /// For `span`, a task per rank that starts no later than all others of the rank.
+    /// For `span`, one task per rank that starts no later than all other tasks of the rank.
     [[nodiscard]] const std::vector<task_index>& begins() const { return begins_; }
     /// Whether any stage has several storage options.
     [[nodiscard]] bool has_choices() const { return has_choices_; }
@@ -105,7 +106,7 @@ public:
         for (task_index t = 0; t < model_.tasks.size(); ++t)
             search.at_most(t, end - model_.tasks[t].length);
         if (!span) return;
-        // In a plain problem, all times count from the start of the first forward.
+        // In a plain problem, times are counted from the start of the first forward.
         if (is_plain(*problem_)) search.at_most(stages_[stage{0}].forward[0], 0);
         for (const auto& e : span_ends_)
             search.tighten(e.difference, e.length - most);
@@ -121,12 +122,12 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// If some schedule engages each rank for at most `most`, one such schedule ends no later than the result. In plain
-    /// problems, every rank has begun by the time of the first gradient on the first rank. This time is at most `most`,
-    /// because the first rank is engaged from the beginning of the step, so each rank ends by 2 `most`. In other
-    /// problems, consider the schedules that engage each rank for at most `most`. In one of them, each operation starts
-    /// as early as the order of operations and this limit allow. Each operation then starts at the end of a path that
-    /// visits no operation twice, and the limit only shortens paths.
+    /// A time T with this property: if any schedule engages each rank for at most `most`, one such schedule ends no
+    /// later than T. In plain problems, every rank has begun when the first gradient on the first rank starts. The
+    /// first rank is engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each
+    /// rank ends no later than at 2 `most`. In other problems, consider a schedule in which each operation starts as
+    /// early as the order of operations and the limit `most` allow. Each operation then starts at the end of a path
+    /// that visits no operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -275,7 +276,7 @@ private:
 
     // Pooled stashes.
 
-    /// Requires that no more stashes are taken than are available.
+    /// Requires that no more stashes are taken than are available at any time.
     void add_pool(stage s, order_literals& known) {
         const auto& own = stages_[s];
         if (own.storage.pairs.empty()) return;
@@ -311,8 +312,8 @@ private:
                 }
     }
 
-    // The objective `span`: each rank has a task of length 0, which starts no later than any other task of the rank,
-    // and no earlier than T before the rank's last end.
+    // Adds the objective `span`: each rank has a task of length 0, which starts no later than any other task of the
+    // rank, and no earlier than T before the rank's last end.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

@@ -19,26 +19,28 @@
 
 namespace optpipe::cp {
 
-/// The storage options of one stage as alternatives: for each stash exactly one option is chosen, and each option has
+/// The storage options of one stage as alternatives. For each stash, exactly one option is chosen, and each option has
 /// optional tasks.
 ///
-/// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th of each kind waits for
-/// the k-th of another stage. A gradient's length depends on the option of its stash; still, gradients of one stage
-/// that are sorted by their starts are sorted by their ends. But a stash, its transfers and its recomputation belong to
-/// one forward and one gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and
-/// everything is sorted. In the exact form (`allowed`) of plain problems, two assignments are open:
+/// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th operation of each kind
+/// waits for the k-th operation of another stage. A gradient's length depends on the option of its stash. Still,
+/// gradients of one stage that are sorted by their starts are also sorted by their ends. However, a stash, its
+/// transfers and its recomputation belong to one forward and one gradient. In FIFO order (`forbidden`), the k-th
+/// gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form (`allowed`) of plain
+/// problems, two assignments are open:
 ///
 /// - for each gradient of a stage, the forward whose stash it uses,
 /// - for each forward (and each gradient) of a stage, the forward (or gradient) of the same microbatch on the next
 ///   stage.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
-/// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the one on
-/// this stage. If two stashes of one option are used in FIFO order, their transfers and recomputations can be sorted.
+/// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the operation
+/// on this stage. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
+/// sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
-/// In problems that aren't plain, all tasks of number k belong to microbatch k, and only those of interchangeable
+/// In problems that aren't plain, all tasks of number k belong to microbatch k. Only tasks of interchangeable
 /// microbatches are sorted (`microbatch_order`).
 class stage_storage {
 public:
@@ -46,7 +48,7 @@ public:
                   stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// Adds the tasks of the storage options. To be called after the forwards, gradients and weight gradients exist.
+    /// Adds the tasks of the storage options. Call it after the forwards, gradients and weight gradients exist.
     void add_tasks() {
         own_->storage.options = useful_options(*problem_, stage_);
         if (is_pooled())
@@ -59,7 +61,7 @@ public:
         const bool may_grow = std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); });
         if (!own_->weight.empty() && may_grow && is_tight(*problem_, stage_)) add_full_backwards();
     }
-    /// Adds precedences within the stage; `pipeline_model` adds those between stages.
+    /// Adds precedences within the stage. `pipeline_model` adds the precedences between stages.
     void add_inputs() {
         const auto& all = own_->storage;
         for (const auto& pairs : all.pairs)
@@ -82,7 +84,7 @@ public:
                 for (const auto o : used())
                     add_order(list, i, o);
     }
-    /// Adds the orders of the tasks. To be called after the machines exist.
+    /// Adds the orders of the tasks. Call it after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
@@ -93,8 +95,8 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// Assigns the microbatches of this stage to the microbatches of the stage before. To be called after the machines
-    /// exist, in models with permutations.
+    /// Assigns the microbatches of this stage to the microbatches of the stage before. Call it after the machines
+    /// exist, and only in models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();
@@ -102,7 +104,7 @@ public:
         link_gradients(gradients, before, known);
         for (std::size_t k = 0; k < count(); ++k)
             for (std::size_t i = 0; i < count(); ++i) {
-                // Whether gradient k of this stage and forward i of the stage before are of one microbatch.
+                // Whether gradient k of this stage and forward i of the stage before belong to the same microbatch.
                 const auto same = model_->add_variable();
                 for (std::size_t j = 0; j < count(); ++j)
                     model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
@@ -134,7 +136,8 @@ private:
     // Options.
 
     [[nodiscard]] const std::vector<std::size_t>& used() const { return own_->storage.options; }
-    /// Per option, whether it is chosen; exactly one is. Options that aren't used have `never`.
+    /// For each option, a literal that tells whether it is chosen. Exactly one option is chosen. Options that aren't
+    /// used have the literal `never`.
     [[nodiscard]] std::vector<literal> add_alternatives() {
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
         const auto some = model_->add_alternatives(used().size());
@@ -151,7 +154,7 @@ private:
         return groups;
     }
     /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. A value that consists of zeros gets no task.
+    /// present with every option of this value. If all properties are zero, no task is added.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -161,8 +164,8 @@ private:
             add(v, options, some.size() == used().size() ? always : model_->add_any_of(std::move(some)));
         }
     }
-    /// Properties of an option's transfers, all zero if the option has none. Options with equal properties share their
-    /// transfers.
+    /// Properties of an option's transfers, all zero if the option has no transfers. Options with equal properties
+    /// share their transfers.
     using transfers = std::array<double, 5>;
     [[nodiscard]] transfers transfers_of(std::size_t o) const {
         const auto each = option(o);
@@ -223,7 +226,7 @@ private:
     [[nodiscard]] ticks extra_of(std::size_t o, std::size_t k) const {
         return length(factors(k).forward * option(o).backward_extra);
     }
-    /// The additional time that a gradient has under every option.
+    /// The additional time of gradient k under the option with the shortest gradient.
     [[nodiscard]] ticks least_extra(std::size_t k) const {
         ticks least = extra_of(used().front(), k);
         for (const auto o : used())
@@ -321,10 +324,10 @@ private:
         }
         if (each.recompute == no_task) return;
         add_precedence(forward, each.recompute);
-        // Reload and recomputation belong to one stash, so they have an option in common if both are present.
+        // The reload and the recomputation belong to one stash. If both are present, they belong to the same option.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
-    /// Requires that gradient `k` waits until the stash of forward `j` is back.
+    /// Requires that gradient `k` waits until the stash of forward `j` has been restored.
     void add_return(std::size_t j, std::size_t k, literal guard) {
         std::set<std::pair<task_index, task_index>> pairs;
         for (const auto o : used()) {
@@ -339,7 +342,7 @@ private:
 
     // Orders.
 
-    /// Requires that every task before a gradient also runs before the gradient's extra task.
+    /// Requires that tasks before a gradient also run before the gradient's extra task.
     void glue_extras(order_literals& known) {
         const auto& all = own_->storage;
         if (all.extra.empty()) return;
@@ -379,7 +382,7 @@ private:
                              [&](const stored_stash& each) { return each.*task == stash[o].*task; }) == 1;
     }
     /// Requires, for FIFO order, that tasks of a single option run in the order of their stashes. Adds the precedences
-    /// from the i-th stash of `list` to later ones.
+    /// from the i-th stash of `list` to later stashes.
     void add_order(const std::vector<std::size_t>& list, std::size_t i, std::size_t o) {
         const auto& stashes = own_->storage.stashes;
         for (const auto task : all_tasks) {
@@ -391,7 +394,7 @@ private:
                 add_precedence(own, stashes[list[later]][o].*task);
         }
     }
-    /// If two stashes of one option are used in the order of their forwards, their tasks run in that order.
+    /// If two stashes of one option are used in the order of their forwards, their tasks also run in this order.
     void keep_order(std::size_t j, std::size_t later, std::size_t o, literal fifo, order_literals& known) {
         const auto& a = own_->storage.stashes[j][o];
         const auto& b = own_->storage.stashes[later][o];
@@ -425,7 +428,7 @@ private:
             }
         return fifo;
     }
-    /// Per gradient and stash, whether the stash is used by that gradient or an earlier one.
+    /// For each gradient and stash, whether this gradient or an earlier one uses the stash.
     [[nodiscard]] std::vector<std::vector<literal>> add_prefixes() {
         auto used_by = own_->storage.uses;
         for (std::size_t k = 1; k < count(); ++k)
@@ -438,8 +441,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger number, a full pass of a microbatch down and up the
-    /// pipeline lies between that forward and the gradient.
+    /// If a gradient uses the stash of a forward with a larger number, a microbatch passes down and up the whole
+    /// pipeline between that forward and the gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

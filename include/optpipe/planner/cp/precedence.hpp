@@ -16,9 +16,9 @@
 
 namespace optpipe::cp {
 
-/// Handles the watched literal `lost`, which became false. If another literal can be watched instead, returns `never`.
-/// If no further literal can be watched, returns the remaining watched literal: it is true, or all others of the clause
-/// are false, so that it must become true.
+/// Handles a watched literal, `lost`, that became false. Returns `never` if another literal can be watched instead. If
+/// there is none, returns the remaining watched literal. It is already true, or it must become true, because all other
+/// literals of the clause are false.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -32,7 +32,7 @@ namespace optpipe::cp {
     return first;
 }
 
-/// Unit propagation with two watched literals. False after a conflict.
+/// Unit propagation with two watched literals. Returns false after a conflict.
 inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_true) {
     auto& watchers = clauses.watching(now_true);
     const literal lost = !now_true;
@@ -58,9 +58,9 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// The arcs of a cycle with a positive sum of gaps can't all hold: bounds would rise around the cycle by this sum each
-/// time, until a window is empty. So when a bound is raised again on the same level, a cycle is searched for. The
-/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold: bounds would rise around the cycle until a
+/// window is empty. Therefore, when a bound is raised again on the same level, a cycle is searched for. The conflict is
+/// learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    /// The last walk that met a bound, and the bound's place and value on the path of this walk.
+    /// The last walk that reached a bound, and the bound's place and value on the path of this walk.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -106,8 +106,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If the value
-    /// comes from such a cycle, `path_` is the cycle, from each arc to the one before it.
+    /// Arc `i` gives `value` to its target. Returns whether `value` results from a cycle of arcs with a positive sum.
+    /// If so, `path_` is this cycle, from each arc to the previous one.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -128,7 +128,8 @@ private:
         }
     }
     /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. If one of the tasks
-    /// is present, all are: the source of each arc is present if its target is, or a guard requires it.
+    /// is present, all of them are, because the source of each arc is present if its target is present or a guard
+    /// requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -158,7 +159,7 @@ private:
     /// true only if both tasks are present, because it implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
-        // The contradiction may be gone if the search was interrupted and backtracked before this call.
+        // There may be no contradiction any more if the search was interrupted and backtracked before this call.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];
@@ -173,15 +174,15 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // For the search for a cycle: the arcs met on the way back from a bound, and for each bound the last walk that met
-    // it.
+    // For the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the last
+    // walk that reached it.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;
     std::vector<fact> facts_;
 };
 
-/// If i runs before j and j before k, then i runs before k, on every machine.
+/// Propagates transitivity: on every machine, if i runs before j and j before k, then i runs before k.
 class transitivity {
 public:
     explicit transitivity(const model& m) : model_{&m} {

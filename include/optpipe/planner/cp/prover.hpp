@@ -39,7 +39,8 @@ public:
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
-    /// Whether propagation at the root, which ends early if `stop()` returns true, leaves the model feasible.
+    /// Propagates at the root, at most until `stop()` returns true. Returns false if this shows that the model is
+    /// infeasible.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
         return solver_.propagate_root(std::move(stop));
     }

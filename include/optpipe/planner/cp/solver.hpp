@@ -29,37 +29,37 @@ namespace optpipe::cp {
 enum class search_status {
     solved,     ///< all variables are assigned; `now().earliest` are the starts
     infeasible, ///< there is no solution
-    stopped,    ///< the conflict limit is reached, or a stop was requested
+    stopped,    ///< the conflict limit was reached, or a stop was requested
 };
 
 /// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Conflicts until a restart, as a multiple of the terms of Luby's sequence. Early restarts leave a bad start
-    /// sooner, but repeat more work.
+    /// Conflicts until a restart, as a multiple of the terms of Luby's sequence. With early restarts, a bad start is
+    /// left sooner, but more work is repeated.
     std::size_t restart_unit = 100;
-    /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower factor follows the latest conflicts more
-    /// closely.
+    /// Factor by which activities are multiplied after each conflict, in (0, 1), as in MiniSat. With a lower factor,
+    /// the latest conflicts count more.
     double activity_decay = 0.95;
-    /// Unit of the random initial activities, which make searches with different seeds differ; each activity is below
-    /// the activity of one conflict.
+    /// Unit of the random initial activities. These make searches with different seeds differ. Each initial activity is
+    /// below the activity of one conflict.
     double tie_breaker = 1e-9;
-    /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
-    /// first. Hints were measured in 1200 searches for objectives that are lower by 0.5 or 3 %, on parts of random
-    /// problems with storage options. With hints, 3 to 6 % more searches succeeded, and searches had 0.5 to 0.7 times
-    /// the conflicts. In searches without storage options, hints made no difference.
+    /// Initial activities are below this number of units (`tie_breaker`). A hint adds this number of units, so hinted
+    /// variables come first. Hints were measured in 1200 searches for objectives that are lower by 0.5 or 3 %, on parts
+    /// of random problems with storage options. With hints, 3 to 6 % more searches succeeded, and searches had 0.5 to
+    /// 0.7 times the conflicts. In searches without storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
-    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, no propagation took more
-    /// than 83 steps per task.
+    /// Number of steps per task after which a propagation is interrupted. On pipelines of 4 to 24 ranks, no propagation
+    /// took more than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// If there are more learned clauses than this number, half of them are deleted, and the limit grows by the part 1
-    /// / `learned_growth`. More clauses prune more, but slow propagation down.
+    /// Limit of the number of learned clauses. If there are more, half of them are deleted, and the limit is multiplied
+    /// by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
     /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
-    /// Propagation steps, and decisions or conflicts, between two looks at the clock.
+    /// Number of propagation steps between two looks at the clock; likewise, number of decisions or conflicts.
     std::size_t steps_between_looks = 64;
     std::size_t decisions_between_looks = 32;
 };
@@ -69,7 +69,7 @@ struct solver_parameters {
 /// Darwiche 2007).
 class solver {
 public:
-    /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten their bounds.
+    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten their bounds.
     explicit solver(const model& m, std::uint64_t seed = 1)
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
           transitive_{m},
@@ -88,7 +88,7 @@ public:
     solver(const solver&) = delete;
     solver& operator=(const solver&) = delete;
 
-    // Limits may be tightened between searches, never relaxed.
+    // Limits may be tightened between searches, but never relaxed.
 
     void at_most(task_index t, ticks latest_start) {
         backtrack(0);
@@ -106,16 +106,15 @@ public:
         machines_.on_task(d.to);
         tightened_.push_back(static_cast<std::uint32_t>(difference));
     }
-    /// Shares the clauses learned from now on with other solvers of the same model, through `pool`, which must outlive
-    /// the solver.
+    /// Shares the clauses learned from now on with other solvers of the same model. `pool` must outlive the solver.
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
-    /// Clauses learned from now on hold for objectives up to this limit, which is never relaxed.
+    /// Sets the limit of the objective for which clauses learned from now on hold. The limit may only decrease.
     void set_limit(ticks objective) { limit_ = objective; }
-    /// The limit of the objective; the largest number before a limit is set.
+    /// The limit of the objective; the largest number if no limit was set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
-    /// decided first; most of the other variables follow from them. So if the hints are a solution, it is found at
-    /// once.
+    /// decided first, and most of the other variables follow from them. If the hints are a solution, it is thus found
+    /// at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -124,7 +123,7 @@ public:
                                 order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.most_tie_breakers));
     }
 
-    /// Propagates without decisions, at most until `stop()` returns true. False if there is no solution.
+    /// Propagates without decisions, at most until `stop()` returns true. Returns false if there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
@@ -134,13 +133,13 @@ public:
     }
 
     /// Searches for a solution, for at most this number of conflicts, or until `stop()` returns true. If a call is
-    /// stopped before its first conflict, the next call continues at the same node: from the root it would repeat the
-    /// same decisions, and short calls would get nowhere.
+    /// stopped before its first conflict, the next call continues at the same node. If it started at the root, it would
+    /// repeat the same decisions, and short calls would make no progress.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (feasible_ && trail_.level() > 0) { // any tightening of the model goes back to the root
+        if (feasible_ && trail_.level() > 0) { // every tightening of the model returns to the root
             stop_ = stop;
             interrupted_ = false;
         } else {
@@ -186,7 +185,7 @@ private:
     }
     search_status give_up(std::size_t all_conflicts) {
         conflicts_ = all_conflicts;
-        return search_status::stopped; // at the root
+        return search_status::stopped; // the search is at the root
     }
     search_status leave(std::size_t first_conflict) {
         if (conflicts_ > first_conflict) backtrack(0);
@@ -210,7 +209,7 @@ private:
         return true;
     }
 
-    // Propagation; the cheapest rules come first.
+    // Propagates; the cheapest rules come first.
 
     bool propagate() {
         if (propagate_all()) return true;
@@ -238,10 +237,10 @@ private:
             }
         }
     }
-    /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the way that
-    /// they have to go. A propagation that takes too many such steps is interrupted, and the next search starts again
-    /// at the root. If the propagation of the root itself is interrupted, the search gives up, because another
-    /// propagation of the root would take as long.
+    /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the total rise.
+    /// A propagation that takes too many such steps is interrupted, and the next search starts at the root again. If
+    /// the propagation at the root itself is interrupted, the search gives up, because another attempt would take as
+    /// long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;
@@ -281,7 +280,8 @@ private:
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
         return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
     }
-    /// Adds the clauses that other members of the pool have learned; called at the root. False if there is no solution.
+    /// Adds the clauses that other members of the pool have learned. Returns false if there is no solution. Called at
+    /// the root.
     bool import_clauses() {
         for (auto& c : pool_.take(limit_)) {
             if (std::any_of(c.literals.begin(), c.literals.end(), [&](literal l) { return trail_.is_true(l); }))

@@ -10,12 +10,13 @@
 
 namespace optpipe::cp {
 
-/// Whether stashes of two options differ in nothing but their transfers.
+/// Whether stashes of two options differ only in their transfers.
 [[nodiscard]] inline bool differ_only_in_transfers(const storage_option& a, const storage_option& b) {
     return a.held == b.held && a.recompute == b.recompute && a.backward_extra == b.backward_extra;
 }
 
-/// Whether the memory of the stage's rank can't hold everything that the rank's stages acquire in a step.
+/// Whether the memory of the stage's rank is smaller than the sum of all memory that the rank's stages acquire in a
+/// step.
 [[nodiscard]] inline bool is_tight(const problem& p, stage s) {
     memory_size all{};
     for (const stage other : p.graph.all_stages())
@@ -25,7 +26,7 @@ namespace optpipe::cp {
 
 /// The options that a stage may need in an optimal schedule, as positions in its list. If memory is ample, keeping a
 /// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
-/// much on the device. Keeping comes first in the result, and replaces all options that aren't better.
+/// much on the device. Keeping is first in the result, and replaces all options that aren't better.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);
@@ -40,8 +41,8 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds: the relaxation `pooled` for plain problems in which the options of each
-/// stage differ only in transfers; else the exact form.
+/// The form of the model that proves bounds. It is the relaxation `pooled` for plain problems in which the options of
+/// each stage differ only in transfers; otherwise, it is the exact form.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {

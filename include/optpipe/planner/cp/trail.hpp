@@ -22,7 +22,7 @@ public:
         std::uint32_t code = 0;
         bool is_bound = false;
         std::uint32_t level = 0;
-        /// For a bound: its value, the previous value, and the entry that set the previous value (-1 for none).
+        /// The value of a bound, the previous value, and the entry that set the previous value (-1 if none did).
         ticks value = 0;
         ticks old_value = 0;
         std::int32_t before = -1;
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
     /// The entry that made the literal true; -1 for `always`.
     [[nodiscard]] std::int32_t position_of(literal l) const { return position_[l.variable()]; }
-    /// The first entry at which the bound had at least this value; -1 if it always had.
+    /// The first entry at which the bound had at least this value; -1 if the bound had such a value from the beginning.
     [[nodiscard]] std::int32_t position_of(bound_index b, ticks value) const {
         auto at = latest_entry_[b];
         while (at >= 0 && entries_[static_cast<std::size_t>(at)].old_value >= value)
@@ -76,8 +76,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. Returns false if the literal is false already; `conflict()` then holds contradictory
-    /// facts.
+    /// Makes the literal true. Returns false if the literal is already false. In this case, `conflict()` has the
+    /// contradictory facts.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {
@@ -107,7 +107,7 @@ public:
         return value <= bounds_[b] || raise(b, value, store(because));
     }
 
-    /// Records contradictory facts; returns false.
+    /// Records contradictory facts. Returns false.
     bool fail(std::span<const fact> facts) {
         conflict_.assign(facts.begin(), facts.end());
         return false;

@@ -20,7 +20,7 @@ namespace optpipe::detail {
 
 /// Simulated annealing over the sequences of all ranks, in rounds of growing length. Each round cools from a
 /// temperature at which a delay by a fraction of an operation's duration is accepted. The cost is the objective plus a
-/// small weight times the mean of the ranks' times, which distinguishes states with the same worst rank.
+/// small weight times the mean of the ranks' times. The mean distinguishes states with the same worst rank.
 class annealer {
 public:
     using id = flat_pipeline::id;
@@ -31,7 +31,7 @@ public:
                                                                                                             times_},
           tails_{lanes_, times_}, scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
 
-    /// Anneals from the incumbent until the search is done or all moves are made.
+    /// Anneals from the incumbent until the search has finished or all moves are made.
     void run() {
         if (!start_from(*state_->incumbent())) return;
         double length = with_.first_round_of(cells());
@@ -71,7 +71,7 @@ private:
         path_uses_ = tails_age_ = 0;
     }
     /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
-    /// If the lanes can't be timed in their order for that reason, they are sorted by start before the state is
+    /// If this makes it impossible to time the lanes in their order, they are sorted by start before the state is
     /// recorded.
     void remember() {
         path_uses_ = 0;
@@ -121,9 +121,9 @@ private:
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
     /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
-    /// If a move takes too much memory, another storage option for one of the stashes that are then in memory may help.
-    /// With another option, the result must cost less than the current state: otherwise stashes would drift to options
-    /// that leave ever less on the device.
+    /// If a move takes too much memory, another storage option for one of the stashes in memory is tried. In this case,
+    /// the result must cost less than the current state. Otherwise, stashes would drift to options that leave ever less
+    /// memory on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -165,7 +165,7 @@ private:
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
-    /// A random operation: of a critical path, or sometimes any operation.
+    /// Chooses a random operation of a critical path, or sometimes any operation.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         refresh_path();
@@ -180,7 +180,8 @@ private:
         --path_uses_;
     }
     /// Takes an operation near one end of a block of the critical path, and moves it past that end, out of the block.
-    /// No other change within a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop scheduling).
+    /// No other move of an operation of a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop
+    /// scheduling).
     bool leave_block() {
         refresh_path();
         const auto& chain = path_.operations();
@@ -212,7 +213,8 @@ private:
         tails_.find([&](id r) { return -objective_.committed_first(r); });
         tails_age_ = with_.uses_of_tails;
     }
-    /// For span: whether the edit may change a rank's first start, and thus the latest end that this start allows.
+    /// For `span`, whether the edit may change a rank's first start. If so, it may also change the latest end that this
+    /// start allows.
     bool starts_may_change() const {
         if (!p_.span()) return false;
         return std::any_of(lanes_.touched().begin(), lanes_.touched().end(), [&](const lane_orders::range& t) {
@@ -223,13 +225,13 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong; after an improvement, every move would be rejected because of them.
+        // Old tails may be slightly wrong. After an improvement, they would cause every move to be rejected.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();
         if (objective_.value() < best_value_ - state_->slack().value()) remember();
     }
-    /// Continues from a better incumbent of another strategy if there is one; else, in most rounds, from the annealer's
+    /// Continues from another strategy's incumbent if it is better. Otherwise, most rounds continue from the annealer's
     /// own best state.
     void restart(std::size_t round) {
         if (state_->objective().value() < best_value_ - state_->slack().value() && start_from(*state_->incumbent()))

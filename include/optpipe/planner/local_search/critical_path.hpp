@@ -28,9 +28,10 @@ public:
     }
     /// The operations of the path, from the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
-    /// Consecutive computations of the path on one rank, or consecutive transfers, by their places in the path.
+    /// A block: consecutive computations of the path on one rank, or consecutive transfers, as a range of places in the
+    /// path.
     struct block {
-        std::size_t last = 0; ///< place of the operation that runs last: the least place of the block
+        std::size_t last = 0; ///< the place of the operation that runs last, which is the lowest place of the block
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {
@@ -61,7 +62,7 @@ private:
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // On the lane: the operation that ran, freed memory or acquired memory right before `i`.
+        // The lane determines the start: the operation that ran, freed memory or acquired memory right before `i`.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

@@ -33,17 +33,17 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// The operation's input on its own stage, its input on another stage, and its consumer on another stage.
-        /// Operations are given as differences of numbers; 0 if there is none.
+        /// Three related operations: the operation's input on its own stage, its input on another stage, and its
+        /// consumer on another stage. Each is given as a difference of numbers; 0 if there is none.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
-        /// The link direction that the operation shares with other ranks, or none.
+        /// The number of the link direction that the operation shares with other ranks, or `none`.
         std::int32_t channel = none;
         /// The copy engine of a transfer.
         std::int32_t engine = 0;
-        /// For forwards and gradients: the operation of the same kind, on the nearest stage of the same rank, that must
-        /// run before it. The operation is given as a difference of numbers; 0 if there is none.
+        /// For forwards and gradients, the operation of the same kind that must run before it on the nearest stage of
+        /// the same rank. It is given as a difference of numbers; 0 if there is none.
         id same_rank_before = 0;
         friend bool operator==(const kind_facts&, const kind_facts&) = default;
     };
@@ -51,10 +51,10 @@ public:
     struct option_facts {
         bool offloads = false;
         bool recomputes = false;
-        /// Device memory that a stash takes between its forward and backward; if the stash is offloaded, the memory of
-        /// the part that stays on the device.
+        /// Device memory that a stash takes between its forward and backward. If the stash is offloaded, this is the
+        /// memory of the part that stays on the device.
         double left_on_device = 0.0;
-        /// Time of recomputation, beyond the work of a kept stash.
+        /// Time of recomputation, in addition to the work with a kept stash.
         double extra_work = 0.0;
     };
 
@@ -103,7 +103,7 @@ public:
         if (is_transfer(kind)) return option(s, number).offloads;
         return kind == operation_kind::recompute && option(s, number).recomputes;
     }
-    /// Whether one B may be better than I and W, because splitting may take more memory.
+    /// Whether a B may be better than I and W, because splitting may take more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return stage_[at(s)].full_may_pay; }
     /// Whether operations of this kind may be active on the stage.
     [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
@@ -215,7 +215,7 @@ private:
             f.input = number(*other) - number(op);
             f.hop = p.hop(other->stage, s).value();
         }
-        if (is_transfer(kind)) { // links rely on channel and engine being the same for all options
+        if (is_transfer(kind)) { // other code relies on channel and engine being the same for all options
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
             f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;

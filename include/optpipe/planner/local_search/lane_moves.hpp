@@ -26,7 +26,8 @@ public:
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }
 
-    /// Applies a random move to operation `i`, to others near it, or sometimes elsewhere. False if nothing changed.
+    /// Applies a random move to operation `i`, to operations near it, or sometimes to distant operations. Returns false
+    /// if nothing changed.
     bool propose(id i, random_numbers& random) {
         if (may_be_full_ && random.chance(with_.full_backward_chance))
             return set_full_backward(random_operation(random));
@@ -43,8 +44,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes the storage option of a stash, and places the operations that the new option needs. False if nothing
-    /// changed, or if an operation has no place.
+    /// Changes the storage option of a stash, and places the operations that the new option needs. Returns false if
+    /// nothing changed, or if an operation has no place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -61,8 +62,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later operation of its lane, or ahead of an earlier operation. False if the
-    /// two operations are in that order already.
+    /// Moves an operation right behind a later operation of its lane, or ahead of an earlier operation. Returns false
+    /// if the two operations are already in that order.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -71,9 +72,9 @@ public:
         lanes_->shift(from, to);
         return true;
     }
-    /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
-    /// stashes in memory an option that leaves less on the device. Returns false if no stash has an option that leaves
-    /// less on the device, or if another fault comes first.
+    /// Repairs a move that takes too much of a rank's memory. At the first position where memory doesn't suffice, one
+    /// of the stashes in memory gets an option that leaves less on the device. Returns false if no stash has an option
+    /// that leaves less on the device, or if a fault of another kind comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -94,7 +95,7 @@ public:
         const auto chosen = smaller_[random.below(smaller_.size())];
         return set_storage(chosen.forward, chosen.option, random);
     }
-    /// Any active operation.
+    /// A random active operation.
     id random_operation(random_numbers& random) const {
         for (;;) {
             const id r = static_cast<id>(random.below(at(p_->ranks())));
@@ -169,7 +170,7 @@ private:
         }
         return moved;
     }
-    /// Applies one shift to an operation, and to the operations of the same kind and microbatch on some consecutive
+    /// Applies one shift to an operation, and to the operations of the same kind and microbatch on some adjacent
     /// stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
@@ -229,15 +230,15 @@ private:
         place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
-    /// start of the reload. Once both transfers are active, the caller must place the reload on its link by the
-    /// returned time; on a half-duplex link, behind the offload. Empty if the transfers have no place.
+    /// Places both transfers, still inactive, in their lane, and the offload on its link. Returns the approximate start
+    /// of the reload. Once both transfers are active, the caller must place the reload on its link according to this
+    /// time, and after the offload if the link is half duplex. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->user_of_stash(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // by an earlier edit of the move
+        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // due to an earlier edit
         const double leaves = place_offload(out, ahead, back, random);
         const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
         if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;
@@ -275,7 +276,7 @@ private:
         const id from = lanes_->position(i);
         lanes_->shift(from, from > position ? position + 1 : position);
     }
-    /// Sets another storage option for one or several stashes, or exchanges the options of two stashes.
+    /// Sets another storage option for one or several stashes, or swaps the options of two stashes.
     bool propose_storage_move(id i, random_numbers& random) {
         const id options = p_->options(p_->stage_of(i));
         if (options < 2) return false;
@@ -292,7 +293,7 @@ private:
         }
         return set_storage(i, another, random);
     }
-    /// Exchanges the options of two microbatches.
+    /// Swaps the options of two microbatches.
     bool exchange_storage(id i, random_numbers& random) {
         const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
         const id own = lanes_->storage(i);
@@ -308,8 +309,8 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, where the stage has
-    /// one. A number may stand for different options on different stages.
+    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, if the stage has
+    /// such an option. A number may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;
@@ -330,7 +331,7 @@ private:
         const id brought = p_->sibling(i, p_->option(p_->stage_of(i), option).offloads ? operation_kind::reload
                                                                                        : operation_kind::forward);
         id before = lanes_->position(back);
-        if (before < lanes_->position(brought)) return false; // after an earlier edit of the same move
+        if (before < lanes_->position(brought)) return false; // possible after an earlier edit of the same move
         for (auto more = random.chance(with_.recompute_at_once_chance) ? 0 : random.below(with_.earliest_recompute);
              more > 0; --more) {
             const id here = lanes_->previous(before, lane);
@@ -340,7 +341,7 @@ private:
         place_behind(again, before - 1);
         return true;
     }
-    /// If the transfer uses a shared link, places it there by time, between its neighbours on the lane.
+    /// If the transfer uses a shared link, places it on the link by time, between its neighbours on the lane.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         if (f.channel == none) return;

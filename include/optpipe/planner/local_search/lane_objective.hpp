@@ -24,8 +24,8 @@ public:
         measure_changes(0.0);
         commit();
     }
-    /// Evaluates the sequences after an edit; `first_change` is the least start, old or new, of the operations whose
-    /// times changed.
+    /// Evaluates the sequences after an edit. `first_change` is the least start, before or after the edit, of the
+    /// operations whose times changed.
     void measure_changes(double first_change) {
         if (p_->span() && first_change <= committed_horizon_) {
             postpone_warm_up();
@@ -47,12 +47,12 @@ public:
         committed_horizon_ = horizon_;
     }
 
-    /// Makespan or span.
+    /// The objective: makespan or span.
     [[nodiscard]] double value() const { return value_; }
-    /// The mean of the ranks' engaged times; `value` is the maximum.
+    /// The mean of the ranks' engaged times; `value` returns their maximum.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
-    /// For span: the first start of the rank in the last committed state; otherwise 0.
+    /// For `span`, the first start of the rank in the last committed state; otherwise 0.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
     /// Changes after this time don't affect the first starts of ranks.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
@@ -95,7 +95,7 @@ private:
             const auto kind = lanes_->facts(i).kind;
             if (is_transfer(kind)) continue;
             if (kind != operation_kind::forward) break;
-            late_in_[at(i)] = round_; // a forward to postpone
+            late_in_[at(i)] = round_; // marks a forward to postpone
             last = position;
         }
         const bool none = position >= lanes_->end(r);
@@ -103,7 +103,7 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// Postpones a forward. False if the successor of `i` on another rank must be postponed first.
+    /// Postpones a forward. Returns false if the successor of `i` on another rank must be postponed first.
     bool postpone(id i, id r) {
         double latest = first_[at(r)]; // the start of the next operation of the rank
         const auto limit_by = [&](id next, double start) {
@@ -143,7 +143,7 @@ private:
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;
-    std::size_t round_ = 0; ///< even; the next odd number marks forwards that are done
+    std::size_t round_ = 0; ///< an even number; the next odd number marks forwards that are done
 };
 
 } // namespace optpipe::detail

@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
-/// interchangeable, operations of one kind and stage stay in rising order of microbatches: an operation that moves past
-/// another one of its kind and stage swaps microbatches with it.
+/// interchangeable, operations of the same kind and stage stay in rising order of microbatches. An operation that moves
+/// past another operation of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
     explicit lane_orders(const flat_pipeline& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
@@ -29,13 +29,13 @@ public:
                 refill_links(begin(r), end(r));
         restart();
     }
-    /// Restores a copy.
+    /// Restores a copy of the sequences.
     void load(const sequences& given) {
         assign(given);
         restart();
     }
-    /// Numbers the microbatches of each kind in the order in which the ranks run them. An order that offloads, and
-    /// doesn't run microbatches in FIFO order, may become illegal.
+    /// Numbers the microbatches of each kind in the order in which the ranks run them. An order with offloads may
+    /// become illegal if its microbatches aren't in FIFO order.
     void sort_microbatches() {
         for (id r = 0; r < p_->ranks(); ++r) {
             sort_microbatches(begin(r), end(r));
@@ -43,11 +43,11 @@ public:
         }
         restart();
     }
-    /// Sets whether edits keep the microbatches of each kind in rising order. If some storage options take more of a
-    /// rank's time than others, microbatches aren't interchangeable, so another order may be better.
+    /// Sets whether edits keep the microbatches of each kind in rising order. If storage options take different amounts
+    /// of a rank's time, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
-    /// Moves the operation at `from` to `to` in its lane; operations between them shift.
+    /// Moves the operation at `from` to `to` in its lane. The operations between these places shift.
     void shift(id from, id to) {
         if (from == to) return;
         touch(facts((*this)[from]).rank, std::min(from, to), std::max(from, to));
@@ -66,7 +66,7 @@ public:
         use_operation(p_->sibling(i, operation_kind::reload), use);
     }
     /// Gives the stage and microbatch of operation `i` another storage option. Contract: operations that become active
-    /// are in their places already.
+    /// are already in their places.
     void set_storage(id i, id option) {
         const id old = storage(i);
         storage_log_.push_back({i, static_cast<storage_index>(old)});
@@ -110,15 +110,15 @@ public:
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return is_legal(t); });
     }
-    /// The first position of an edited sequence at which the memory of the device doesn't suffice. None if there is no
-    /// fault, or if another fault comes first.
+    /// The first position of an edited sequence at which the device memory doesn't suffice. None if there is no fault,
+    /// or if a fault of another kind comes first.
     [[nodiscard]] id overflow() const {
         for (const auto& t : touched_)
             if (const auto found = memory_.find_fault(t); found.what != lane_memory::fault_kind::none)
                 return found.what == lane_memory::fault_kind::device_memory ? found.position : none;
         return none;
     }
-    /// `legal` for all sequences, edited or not.
+    /// Like `legal`, but for all sequences, edited or not.
     [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
             if (!is_legal({r, begin(r), end(r) - 1})) return false;
@@ -230,7 +230,7 @@ private:
                 ids_.push_back(i);
                 link_positions_.push_back(link_position(i));
             }
-            // Sorted positions need no change; on a half-duplex link the second pass does nothing.
+            // Sorted positions need no change. On a half-duplex link, the second pass does nothing.
             if (std::is_sorted(link_positions_.begin(), link_positions_.end())) continue;
             std::sort(link_positions_.begin(), link_positions_.end());
             links_.save(link_positions_.front(), link_positions_.back() + 1);
@@ -247,7 +247,7 @@ private:
     std::vector<range> touched_links_;
     std::vector<id> flipped_;
     std::vector<old_storage> storage_log_;
-    std::vector<std::pair<id, id>> by_kind_; ///< kind numbers and positions
+    std::vector<std::pair<id, id>> by_kind_; ///< pairs of kind number and position
     std::vector<id> ids_;
     std::vector<id> link_positions_;
 };

@@ -13,8 +13,8 @@ namespace optpipe::detail {
 /// The state of a local search. It has the sequence of compute operations and transfers of each rank, the sequence of
 /// transfers of each direction of a shared link, and the storage option of each stage and microbatch.
 ///
-/// A sequence also contains the operations that aren't active now, but may become active. Inactive operations keep
-/// their places, so nothing shifts when one becomes active.
+/// A sequence also contains inactive operations that may become active. Inactive operations keep their places, so
+/// nothing shifts when an operation becomes active.
 class lane_state {
 public:
     using id = flat_pipeline::id;
@@ -25,7 +25,7 @@ public:
         id last = 0; ///< inclusive
     };
 
-    /// The data that distinguish one state from another.
+    /// The data that distinguish one state from another state.
     struct sequences {
         std::vector<id> order;
         std::vector<id> link_order;
@@ -46,14 +46,14 @@ public:
     [[nodiscard]] id position(id i) const { return lanes_.position(i); }
     [[nodiscard]] bool active(id i) const { return active_[at(i)] != 0; }
     [[nodiscard]] bool active_at(id position) const { return active((*this)[position]); }
-    /// The position of the next active operation, or the end of the lane.
+    /// The position of the next active operation; the end of the lane if there is none.
     [[nodiscard]] id next(id position, id lane) const {
         const id last = end(lane);
         for (++position; position < last && !active_at(position);)
             ++position;
         return position;
     }
-    /// The position of the previous active operation, or one before the start of the lane.
+    /// The position of the previous active operation; one before the start of the lane if there is none.
     [[nodiscard]] id previous(id position, id lane) const {
         const id first = begin(lane);
         for (--position; position >= first && !active_at(position);)
@@ -66,7 +66,8 @@ public:
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
-    /// The operation that passes on the gradient of this stage and microbatch: B if it is active, else I.
+    /// The operation that passes on the gradient of this stage and microbatch. This is B if it is active, and I
+    /// otherwise.
     [[nodiscard]] id gradient(id i) const {
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
@@ -109,8 +110,8 @@ protected:
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Takes the order of a schedule without renumbering its microbatches. Active transfers are in the schedule's order
-    /// on their links, too; inactive transfers are anywhere.
+    /// Takes the order of a schedule without renumbering its microbatches. On their links, active transfers are also in
+    /// the schedule's order. Inactive transfers may be anywhere.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});
@@ -144,13 +145,13 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation with the number `i` + `difference`; none if `difference` is 0. For a gradient, the result is the
-    /// active one of I and B.
+    /// The operation with the number `i` + `difference`; none if `difference` is 0. If this is a gradient, the result
+    /// is I or B, whichever is active.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
         return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;
     }
-    /// Numbers of operations per lane and per link.
+    /// Number of operations of each lane and of each link.
     struct lengths {
         std::vector<id> of_lanes;
         std::vector<id> of_links;
@@ -173,7 +174,7 @@ private:
             }
         return result;
     }
-    /// Splits every B on stages where splitting never takes more memory, because I and W are at least as good there.
+    /// Splits every B on stages where splitting never takes more memory, because splitting is at least as good there.
     void split_full() {
         if (!p_->split()) return;
         for (id s = 0; s < p_->stages(); ++s)

@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// The tails of operations. A tail is the longest path from an operation's start to the end of the step, under the
-/// current sequences and waits for memory. Start plus tail bounds the objective from below. Takes O(n) for n
-/// operations, or O(n log n) with shared links.
+/// current sequences and waits for memory. The sum of an operation's start and its tail is a lower bound on the
+/// objective. Takes O(n) for n operations, or O(n log n) with shared links.
 class lane_tails {
 public:
     using id = flat_pipeline::id;
@@ -23,8 +23,8 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank; for span, it is minus the rank's
-    /// first start.
+    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, it is the negated
+    /// first start of the rank.
     template <class Extra> void find(Extra extra) {
         lanes_after_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -38,7 +38,8 @@ public:
     [[nodiscard]] double operator[](id i) const { return tail_[at(i)]; }
 
 private:
-    /// Visits all lanes from their ends, each until an operation whose consumer on another lane hasn't been visited.
+    /// Visits all lanes from their ends. The visit of a lane pauses at an operation whose consumer on another lane
+    /// hasn't been visited.
     void find_by_lane() {
         ++round_;
         here_.clear();
@@ -64,9 +65,9 @@ private:
             }
         }
     }
-    /// Visits operations from the last start to the first, as shared links require: a transfer may start after
-    /// operations that follow it on its lane, so that `find_by_lane` would wait forever. Among equal starts, operations
-    /// with a duration are visited first, because they may have waited for operations without duration.
+    /// Visits operations from the last start to the first. Shared links require this: a transfer may start after
+    /// operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations with equal
+    /// starts, those with a duration are visited first, because they may have waited for operations without duration.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -83,7 +84,7 @@ private:
     static constexpr double least = std::numeric_limits<double>::lowest();
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Tails of the next operations on a lane.
+    /// Tails of the operations that come next on a lane.
     struct after {
         double compute = 0.0;
         double engine[2] = {least, least};
@@ -106,8 +107,8 @@ private:
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];
         if (p_->offloads()) {
-            rest = std::max(rest, tail); // at this point, `tail` belongs to operations that wait for memory that `i`
-                                         // frees
+            rest = std::max(rest, tail); // at this point, `tail` belongs to operations that wait for memory freed by
+                                         // `i`
             tail = least;
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);
@@ -122,7 +123,7 @@ private:
     std::vector<double> tail_;
     std::vector<std::size_t> found_;
     std::vector<id> here_;
-    std::vector<std::tuple<double, bool, id>> by_start_; ///< start, whether it takes time, position
+    std::vector<std::tuple<double, bool, id>> by_start_; ///< start, whether the operation takes time, position
     std::vector<after> lanes_after_;
     std::size_t round_ = 0;
 };

@@ -15,8 +15,9 @@ namespace optpipe::detail {
 /// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. It ends where the lane is in the same state as before: free time, memory and
-/// pending releases. Dirty operations are processed in the order of their old starts, so hardly any is placed twice.
+/// an input arrives at another time. Propagation ends where the lane is in the same state as before. Its state is free
+/// time, memory and pending releases. Dirty operations are processed in the order of their old starts, so that hardly
+/// any operation is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -41,8 +42,8 @@ public:
         return result;
     }
 
-    /// Computes all times. False if ranks and links wait for each other in a cycle. Calls `placed` with the operations
-    /// in an order in which `simulate` can place them.
+    /// Computes all times. Returns false if ranks and links wait for each other in a cycle. Calls `placed` with the
+    /// operations in an order in which `simulate` can place them.
     template <class Sink> bool place_all(Sink placed) {
         return p_->offloads() ? place_all_by<true>(placed) : place_all_by<false>(placed);
     }
@@ -50,10 +51,11 @@ public:
         return place_all([](id) {});
     }
 
-    /// Propagates the tentative edits. False if the sequences wait for each other in a cycle. Also false as soon as
-    /// `too_late(number, start)` is true for an operation behind the edits, if its start is final. After a result of
-    /// false, and whenever edits are rolled back, `rollback` restores all times. If a cycle is suspected, the function
-    /// returns false at once if `fail_fast`; otherwise it computes all times again.
+    /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Also returns
+    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. If
+    /// false is returned, or if edits are rolled back, `rollback` must be called to restore all times. If a cycle is
+    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, it computes all
+    /// times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -73,7 +75,7 @@ public:
             restore(log_[i].first, log_[i].second);
         commit();
     }
-    /// The least start, old or new, of all operations whose times changed.
+    /// The least start, before or after the edit, of all operations whose times changed.
     [[nodiscard]] double first_change() const { return first_change_; }
 
 private:
@@ -85,9 +87,9 @@ private:
         double last_acquired = 0.0;
         double host_level = 0.0;
         double host_last_acquired = 0.0;
-        id released = 0;      ///< position before which releases by compute operations are processed
-        id sent = 0;          ///< the same for releases by offloads
-        id host_released = 0; ///< the same for releases by reloads, on the host
+        id released = 0;      ///< releases by compute operations before this position are processed
+        id sent = 0;          ///< releases by offloads before this position are processed
+        id host_released = 0; ///< releases of host memory by reloads before this position are processed
         friend bool operator==(const state&, const state&) = default;
     };
     struct times {
@@ -98,7 +100,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// If one propagation visits an operation more often than this, a cycle is suspected. Not tuned.
+    /// A cycle is suspected if one propagation visits an operation more often than this. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -189,7 +191,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // greater only while an earlier position of the lane is dirty
+            if (s.host_released >= position) break; // greater only if an earlier position is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -200,7 +202,7 @@ private:
         return begin;
     }
 
-    /// The predecessor on another lane that hasn't been placed in this pass, if any.
+    /// The predecessor on another lane that hasn't been placed in this pass; none if there isn't one.
     id missing(id i, const flat_pipeline::kind_facts& f) const {
         id input = lanes_->input(i);
         if (input == none && f.channel != none) input = lanes_->link_previous(i);
@@ -263,7 +265,7 @@ private:
     void mark_dirty(id i) { mark_dirty(i, start(i)); }
     void mark_consumers_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (const id next = lanes_->consumer(i); next != none) mark_other_rank_dirty(next, f);
-        // Compute operations of the same stage are reached along the lane.
+        // Propagation reaches compute operations of the same stage along the lane.
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             mark_dirty(p_->sibling(i, operation_kind::offload));
         if (f.kind == operation_kind::offload) mark_dirty(p_->sibling(i, operation_kind::reload));
@@ -273,7 +275,7 @@ private:
             if (after != none) mark_dirty(after);
         }
     }
-    /// Marks an operation if it is on another rank; operations on the same rank are reached along the lane.
+    /// Marks an operation as dirty if it is on another rank. Operations on the same rank are reached along the lane.
     void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }
@@ -291,7 +293,7 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations get NaN as their end. Otherwise, stale times of activated operations would count as
+        // Flipped operations get NaN as their end. Without this, stale times of activated operations would count as
         // unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
@@ -320,8 +322,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected, because the suspicion may only come from an unfavourable
-    /// order of visits.
+    /// Computes all times again. Used if a cycle is suspected. There may be no cycle, but only an unfavourable order of
+    /// visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
@@ -340,7 +342,7 @@ private:
             --here;
         last_acquisition_[at(lane)] = here;
     }
-    /// Notes that a release of the lane changed; the lane can't be in its old state before that release is processed.
+    /// Notes that a release of the lane changed. The lane can't be in its old state before that release is processed.
     void release_changed(id lane, id position, operation_kind kind) {
         if (!touched(lane)) {
             settled_at_[at(lane)] = round_;
@@ -366,8 +368,8 @@ private:
         return false;
     }
 
-    /// Places operations of one lane from a dirty one on, until nothing changes any more or an earlier dirty operation
-    /// is due elsewhere.
+    /// Places operations of one lane, beginning with a dirty operation, until nothing changes any more or an earlier
+    /// dirty operation of another lane must be placed.
     template <bool Offloads, class TooLate> bool run(id i, TooLate& too_late) {
         const id lane = lanes_->facts(i).rank;
         id position = lanes_->position(i);
@@ -429,8 +431,9 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // Per lane, valid if `settled_at_` is the current round: the end of the edited range, the last changed releases by
-    // compute operations and by transfers, and the position of the last operation that acquires memory.
+    // Data of each lane: the end of the edited range, the last changed releases by compute operations and by transfers,
+    // and the position of the last operation that acquires memory. An entry is valid if its `settled_at_` is the
+    // current round.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;

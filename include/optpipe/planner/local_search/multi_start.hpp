@@ -29,8 +29,8 @@ struct search_start {
 struct multi_start_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// Whether to plan the same work as without a deadline. The result then depends on the clock only if the deadline
-    /// ends the search.
+    /// Whether to plan the same work as without a deadline. If true, the result depends on the clock only if the
+    /// deadline ends the search.
     bool deterministic = false;
     multi_start_parameters with{};
 };
@@ -52,7 +52,7 @@ public:
             limit_time(options.with.time * state.seconds_left());
     }
 
-    /// Results are offered under `name`.
+    /// Runs the searches, and offers their results under `name`.
     void run(std::string_view name) {
         for (bool first = true; starts_.size() > 1 && !is_over(); first = false, moves_ *= 2) {
             search_all(first);
@@ -72,12 +72,12 @@ private:
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
     /// Drops the last starts so that all rounds together take at most the time of `searches` searches of the first
-    /// round; each round takes as long as the first.
+    /// round. Each round takes as long as the first.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
     }
-    /// Searches from all starts; in the first round, only from the number of starts that the time allows.
+    /// Searches from all starts. The first round only searches from as many starts as the time allows.
     void search_all(bool first) {
         std::vector<search_start> found(starts_.size());
         std::mutex mutex;
@@ -103,11 +103,11 @@ private:
         own.offer_timed(starts_[k].made, "start");
         own.raise_bound(state_.bound(), "bound");
         local_search(own, {.seed = options_.seed + k, .moves = moves_});
-        const auto best = own.incumbent(); // null if the search was abandoned before
+        const auto best = own.incumbent(); // null if the search was abandoned before it had a schedule
         return best ? search_start{*best, own.objective()} : starts_[k];
     }
 
-    /// Number of rounds from eight starts to two.
+    /// Number of rounds from eight starts down to two.
     static constexpr double rounds = 3.0;
 
     search_state& state_;
@@ -121,10 +121,10 @@ private:
 } // namespace detail
 
 /// Local search from each of several schedules, the most promising first. The first round searches equally long from
-/// each start. Each further round searches twice as long from the better half, until two are left (successive halving;
-/// Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share
-/// of the remaining time or, without a deadline, by the work. If the work is the limit, the result depends only on the
-/// starts and the seed.
+/// each start. Each further round searches twice as long from the better half of the starts, until two starts are left
+/// (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts
+/// is limited by a share of the remaining time. Without a deadline, it is limited by the work, and the result depends
+/// only on the starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

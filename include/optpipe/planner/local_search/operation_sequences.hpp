@@ -9,7 +9,7 @@
 
 namespace optpipe::detail {
 
-/// Sequences of operations in one array, and the position of each operation; an operation is in at most one sequence.
+/// Sequences of operations in one array, and the position of each operation. An operation is in at most one sequence.
 /// Edits are tentative until all of them are committed or rolled back.
 class operation_sequences {
 public:
@@ -51,7 +51,7 @@ public:
         std::rotate(data + first, data + middle, data + last);
         number(first, last);
     }
-    /// Moves the operation at `from` to `to`; those between them shift.
+    /// Moves the operation at `from` to `to`. The operations between these places shift.
     void shift(id from, id to) {
         if (from < to)
             rotate(from, from + 1, to + 1);

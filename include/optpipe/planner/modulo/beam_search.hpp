@@ -20,7 +20,8 @@ namespace optpipe::detail {
 
 struct beam_options {
     std::size_t periodicity = 1;
-    /// Whether every stash that can be offloaded in time is offloaded, or only the number that memory requires.
+    /// Whether to offload every stash that can be offloaded in time. If false, only as many stashes are offloaded as
+    /// memory requires.
     bool eager = false;
     /// Number of partial patterns kept per stage.
     std::size_t width = 4;
@@ -68,8 +69,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> pattern_slots{};
-        /// Sum of the lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each
-        /// offloaded stash.
+        /// Sum of the lifespans of the microbatches of the period, plus the time of recomputation, plus a small penalty
+        /// for each offloaded stash.
         double lifespan = 0.0;
     };
 
@@ -84,7 +85,7 @@ private:
             fitter_.occupy(own, p_.rank_of(s), coupled, slots_of(parent, coupled.position() - s.position() - 1));
         return own;
     }
-    /// Bounds for the last stage, which has no successor; `number` selects the distance between forwards.
+    /// Bounds for the last stage, which has no successor. `number` selects the distance between forwards.
     [[nodiscard]] stage_fitter::neighbour_bounds start_of(stage s, std::size_t number) {
         const auto& c = p_.costs[s];
         const double distances[] = {period_.value(), c.forward.value(), (c.forward + c.backward_input).value(),
@@ -98,8 +99,8 @@ private:
         }
         return around;
     }
-    /// Number of attempts at the last stage. The last stage has more attempts than others, because it has several
-    /// distances to try, each twice, and decides for all others.
+    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because it tries
+    /// several distances, each twice, and because its slots determine those of all other stages.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }

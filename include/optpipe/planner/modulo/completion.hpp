@@ -17,16 +17,17 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// Forwards move earlier by as many periods as memory allows, but at most by this share of a period for each later
-    /// stage.
+    /// Share of a period by which forwards may move earlier for each later stage. Forwards only move by whole periods,
+    /// and only as far as memory allows.
     double ahead = 0.0;
-    /// Whether weight gradients leave their pattern slots, for idle time, or to release memory where it is needed.
+    /// Whether weight gradients may leave their pattern slots. They then run in idle time, or where memory must be
+    /// released.
     bool refill = false;
     friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
 };
 
-/// The pattern with the forwards of every stage some periods earlier. Each forward takes the slot of an earlier
-/// microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
+/// Changes the pattern so that the forwards of every stage run some periods earlier. Each forward takes the slot of an
+/// earlier microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());
@@ -42,7 +43,8 @@ struct completion_options {
         const auto after = static_cast<double>(p.graph.stages() - 1 - s.position());
         const auto room = stashes[r] > 0.0 ? std::max(0.0, spare[r] / stashes[r]) : least;
         const auto wanted = share * after / static_cast<double>(pattern.periodicity);
-        // A stage needs the outputs of its predecessor, so its forwards don't move further than the predecessor's.
+        // A stage needs the outputs of its predecessor, so its forwards don't move further than the forwards of the
+        // predecessor.
         least = std::min({least, std::floor(room), std::floor(wanted)});
         for (auto& at : pattern.stages[s])
             at.forward -= least * pattern.length();
@@ -50,7 +52,7 @@ struct completion_options {
     return pattern;
 }
 
-/// The forwards and gradients of each rank, by start; `fill_with_weights` adds the weight gradients.
+/// The forwards and gradients of each rank, by start. `fill_with_weights` adds the weight gradients.
 [[nodiscard]] inline compute_lanes lanes_without_weights(const problem& p, const schedule& s) {
     compute_lanes lanes(p.graph.ranks());
     for (const auto& op : order_of(s).operations)

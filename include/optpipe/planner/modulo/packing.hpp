@@ -12,9 +12,9 @@
 
 namespace optpipe::detail {
 
-/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap on its own
-/// is filled as well as the lengths of operations allow; the time that remains in all gaps may not exceed the rank's
-/// idle time.
+/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap,
+/// considered separately, is filled as well as the lengths of operations allow. The sum of the remaining times of all
+/// gaps must not exceed the rank's idle time.
 class modulo_packing {
 public:
     modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
@@ -41,11 +41,12 @@ public:
     }
     /// The idle time of a rank in one repetition of the pattern, without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Whether the rank's stages before `s` may still fit on `lane`, where its other stages are already placed.
+    /// Whether the stages of the rank before `s` may still fit on `lane`, where the rank's other stages are already
+    /// placed.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // number of rounding errors: one for each end of the sums and of the spare
+        constexpr std::size_t borders = 4; // number of rounding errors: one at each end of the sums and of the spare
                                            // time
         double wasted = 0.0;
         const auto gaps = lane.gaps();
@@ -63,7 +64,7 @@ private:
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;
         return false;
     }
-    /// Extends the subset sums by an operation of this length; clears them if there are too many.
+    /// Extends the subset sums by an operation of this length. If there are too many sums, they are cleared.
     void extend(std::vector<double>& sums, double length) const {
         constexpr auto most = beam_parameters{}.most_sums;
         if (sums.empty()) return;

@@ -10,40 +10,42 @@ namespace optpipe {
 /// How `modulo_search` searches periods. The same for every problem; not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
-    /// A round goes through all periodicities, with wider beams than the previous round.
+    /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Numbers of partial patterns kept, and of attempts to add a stage to each of them. Both have a value for the
-    /// first round, and a maximum. If ranks have several stages, the first placements decide whether the last
-    /// placements fit, so the first beams are wider by the factor `coupled_factor`.
+    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. Both numbers
+    /// have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by the
+    /// factor `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
-    /// Periods increase from the load bound until a pattern is found: the first step as a share of the bound, and the
-    /// factor by which steps grow.
+    /// Periods increase in steps from the load bound until a pattern is found. These are the first step as a share of
+    /// the bound, and the factor by which steps grow.
     double first_step = 0.0025;
     double step_growth = 1.25;
-    /// Number of bisection steps between the longest period without a pattern and the shortest one with a pattern.
+    /// Number of bisection steps between the longest period without a pattern and the shortest period with a pattern.
     std::size_t bisections = 4;
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
     /// tried first, because it gains most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
-    /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
+    /// After `least_rounds` rounds, a periodicity is skipped if its best period exceeds the best period of all
+    /// periodicities by this factor.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
-    /// Completing a pattern counts as this number of attempts to place a stage, for each cell of the step.
+    /// Effort of completing a pattern, for each cell of the step, as a number of attempts to place a stage.
     std::size_t completion_effort = 12;
 };
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, the patterns
-    /// with fewer transfers are kept.
+    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus among equally good patterns,
+    /// those with fewer transfers are kept.
     double offload_penalty = 0.01;
-    /// Unit of random differences between lifespans, in periods; up to a thousand units are added, so that the children
+    /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Number of attempts at the last stage, which decides for all others: `last_stage_factor` per attempt at another
-    /// stage, plus `least_at_last`, the number that tries each of five distances twice.
+    /// Number of attempts at the last stage. It is `last_stage_factor` for each attempt at another stage, plus
+    /// `least_at_last`, which suffices to try each of five distances twice. The last stage has more attempts because
+    /// its slots determine those of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
     /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
@@ -57,34 +59,34 @@ struct wavefront_parameters {
     /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
-    /// spacing is tried with `first_fill`, then the best spacing with each of `fills`.
+    /// spacing is tried with `first_fill`. Then the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// A schedule of the whole step counts as this number of attempts to place a stage, for each cell.
+    /// Effort of a schedule of the whole step, for each cell, as a number of attempts to place a stage.
     std::size_t attempt_effort = 12;
 };
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// The reduced problem has about `pipelines` microbatches per rank, which suffices for prologue and epilogue. The
-    /// number of ranks counts as at least `least_ranks`.
+    /// Number of microbatches per rank in the reduced problem, approximately; the default suffices for prologue and
+    /// epilogue. The number of ranks counts as at least `least_ranks`.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
-    /// A completed schedule may be shorter than its period suggests, but not by more than this factor.
+    /// Least ratio of a completed schedule's objective to the objective that its period suggests.
     double completion_gain = 0.97;
     /// Each pattern is completed with forwards ahead by each of these shares: see `completion_options`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
-    /// unit costs), changes of prologue and epilogue gained nothing; 5 % is more than they can gain.
+    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than they can gain.
     double max_ratio = 1.05;
-    /// Places at which the repeated segment is searched, as shares of the step: in the middle, where the state is
-    /// steady.
+    /// Places in the step, as shares of its length, near which a repeated segment is searched. In the middle, the state
+    /// is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. The time that further repetitions would take is extrapolated from the
-    /// objectives with these two numbers.
+    /// Two numbers of repetitions of a segment. The time with more repetitions is extrapolated from the objectives with
+    /// these two numbers.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment: divisors of the last number, so that one reduced problem serves all.
+    /// Numbers of microbatches of a segment. Each divides the last number, so one reduced problem serves all of them.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

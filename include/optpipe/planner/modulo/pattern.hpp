@@ -15,13 +15,13 @@
 
 namespace optpipe {
 
-/// The starts of one stage's operations for one microbatch, counted from the pattern's time 0.
+/// The start times of one stage's operations for one microbatch, relative to the pattern's time 0.
 struct pattern_slot {
     duration forward{};
-    /// I, or B if `full`.
+    /// Start of I, or of B if `full`.
     duration gradient{};
     duration weight{};
-    /// Starts of transfers and recomputation, if the storage option has them.
+    /// Start times of transfers and recomputation, if the storage option has them.
     duration offload{};
     duration reload{};
     duration recompute{};
@@ -30,8 +30,8 @@ struct pattern_slot {
     storage_index storage = 0;
 };
 
-/// A periodic schedule in steady state: the operations of the first `periodicity` (K) microbatches recur for the next
-/// K, K periods later.
+/// A periodic schedule in steady state. The operations of the first `periodicity` (K) microbatches recur K periods
+/// later for the next K microbatches.
 struct periodic_pattern {
     /// The initiation interval: the mean time from one microbatch to the next.
     duration period{};
@@ -51,13 +51,14 @@ struct memory_interval {
     double amount = 0.0;
 };
 
-/// The peak memory if all intervals repeat every `length`. An interval that ends within `slack` of a start has ended.
+/// The peak memory if all intervals repeat at every `length`. An interval that ends within `slack` of a start counts as
+/// ended.
 [[nodiscard]] inline double peak_of_intervals(const std::vector<memory_interval>& all, double length, double slack) {
     double peak = 0.0;
     for (const auto& one : all) {
         double level = 0.0;
         for (const auto& other : all)
-            // The number of repetitions of `other` that have begun, less the number that have ended.
+            // The number of repetitions of `other` that have begun, minus the number of those that have ended.
             level += other.amount * (std::floor((one.start - other.start + slack) / length) -
                                      std::floor((one.start - other.end + slack) / length));
         peak = std::max(peak, level);
@@ -66,7 +67,7 @@ struct memory_interval {
 }
 
 /// Appends the memory of one microbatch of a stage, on the device or on the host (`which`). `stored` is the storage
-/// option of the slot.
+/// option that the slot `at` names.
 inline void append_memory_intervals(std::vector<memory_interval>& all, const stage_costs& c,
                                     const storage_option& stored, const pattern_slot& at, memory_kind which) {
     const auto add = [&](duration start, duration end, memory_size amount) {

@@ -17,9 +17,9 @@
 
 namespace optpipe::detail {
 
-/// Searches patterns of ever shorter periods, for periodicities of one to a few microbatches. Goes from the load bound
-/// upward until a pattern is found, then bisects between the longest period without a pattern and the shortest one with
-/// a pattern, with growing beams.
+/// Searches patterns of ever shorter periods, for periodicities of one to a few microbatches. Periods increase from the
+/// load bound until a pattern is found. Then the search bisects between the longest period without a pattern and the
+/// shortest period with a pattern. Beams grow from round to round.
 ///
 /// Every pattern found is passed to `take`. `stop` is polled between stages.
 class period_search {
@@ -68,7 +68,7 @@ private:
         spent_ += beam.work() + p_.graph.stages();
         if (!found) return false;
         at.best = std::min(at.best, period);
-        // Completing a pattern in several ways also counts as effort.
+        // Completing a pattern in several ways takes time, and also counts as effort.
         spent_ += with_.completion_effort * p_.graph.cells();
         take_(*found);
         return true;

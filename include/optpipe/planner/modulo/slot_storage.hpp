@@ -22,10 +22,10 @@ public:
         std::vector<storage_index> offloaded{};
         [[nodiscard]] storage_index first() const { return kept ? *kept : offloaded.front(); }
     };
-    /// One level of storage for each slot.
+    /// A choice of one level of storage for each slot.
     struct choice {
         std::vector<std::size_t> levels{};
-        /// Sums over all slots of the additional work and of the held memory.
+        /// Sum of the additional work over all slots, and sum of the held memory.
         duration extra_work{};
         memory_size held{};
     };
@@ -41,15 +41,15 @@ public:
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
-    /// All choices on the Pareto frontier: each takes more work than the previous one, and holds less memory.
+    /// All choices on the Pareto frontier. Each choice takes more work than the previous choice, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level: at most two, of which one adds work before the backward and the other inside the
-    /// backward.
+    /// The families of a level. There are at most two: one adds work before the backward, the other adds work inside
+    /// the backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops each item if another one takes no more work and no more memory. Contract: the items are sorted by work,
-    /// then by memory.
+    /// Drops each item for which another item takes no more work and no more memory. Contract: the items are sorted by
+    /// work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {
@@ -103,7 +103,7 @@ private:
                 c.held += held_[level];
             }
             choices_.push_back(std::move(c));
-            // The next sequence of levels in which no level is less than the one before it.
+            // Moves on to the next sequence of levels in which no level is less than the previous one.
             auto at = levels.size();
             while (at > 0 && levels[at - 1] + 1 == levels_.size())
                 --at;
@@ -119,7 +119,7 @@ private:
 
     std::vector<storage_option> options_;
     std::vector<std::vector<family>> levels_{};
-    /// Work and memory of each level.
+    /// Work of each level, and memory of each level.
     std::vector<duration> work_{};
     std::vector<memory_size> held_{};
     std::vector<choice> choices_{};

@@ -20,7 +20,7 @@
 
 namespace optpipe::detail {
 
-/// The reservations of a rank, its copy engines and its link before one more stage is placed.
+/// The reservations of a rank, its copy engines and its link before another stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
     /// The timelines by direction, out and in. If both directions share an engine or link, the first entry is used.
@@ -28,16 +28,17 @@ struct rank_occupation {
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
     std::vector<memory_interval> host{};
-    /// Work that is recomputed in a period.
+    /// Recomputation in a period, as a duration.
     duration extra_work{};
 };
 
-/// Finds pattern slots for one stage between its neighbours: forwards no later than `latest_forward`, gradients no
-/// earlier than `earliest_gradient`, one of each per microbatch of the period.
+/// Finds pattern slots for one stage between its neighbours. For each microbatch of the period there is a forward, no
+/// later than `latest_forward`, and a gradient, no earlier than `earliest_gradient`.
 class stage_fitter {
 public:
-    /// Attempts with numbers below `first_random_attempt` are systematic, the others random. If no other stage shares
-    /// the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic choices twice.
+    /// Attempts with numbers below `first_random_attempt` are systematic, and later attempts are random. If no other
+    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic
+    /// choices twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -90,8 +91,8 @@ public:
         }
     }
 
-    /// Attempts to place a stage, with as little recomputation as memory allows. Attempts are random except for the
-    /// first few. If the attempt fails, it returns false, and `pattern_slots` is unspecified.
+    /// Attempts to place a stage, with as little recomputation as memory allows. All attempts except the first few are
+    /// random. Returns false if the attempt fails; then `pattern_slots` is unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -128,7 +129,7 @@ private:
     /// Number of orders in which `place_transfers` places the transfers of a period: four systematic and three random
     /// ones.
     static constexpr unsigned transfer_orders = 7;
-    /// One family for each slot.
+    /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;
 
     /// The families of a choice, one for each slot. In random attempts, the families are in random order.
@@ -147,8 +148,8 @@ private:
 
     // Computations.
 
-    /// Places forwards and gradients one after the other in some order, each as near to its neighbour stage as the rank
-    /// allows; then the weight gradients, in the order of their gradients.
+    /// Places forwards and gradients one after the other, each as near to the operation on the neighbour stage as the
+    /// rank allows. Then places the weight gradients, in the order of their gradients.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -223,7 +224,7 @@ private:
         start = duration{at};
         return true;
     }
-    /// A random delay, which may leave a gap for another operation.
+    /// A random length of a delay, which may leave a gap for another operation.
     double some_length() {
         const auto& c = p_.costs[stage{random_.below(p_.graph.stages())}];
         switch (random_.below(3)) {
@@ -240,7 +241,7 @@ private:
         return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
                at.recompute >= at.forward + p_.costs[s].forward;
     }
-    /// If the time right after I is free, places W there; `place_weights` then leaves it in this place.
+    /// If the time right after I is free, places W there. `place_weights` then doesn't move this W.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
         const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();
@@ -310,8 +311,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots, each with one of its offloading options. If the transfers have no place,
-    /// or the stashes don't fit the device, returns false and leaves everything unchanged.
+    /// Offloads the stashes of a set of slots. Each slot gets one of its options that offload. Returns false, and
+    /// changes nothing, if there is no room for the transfers, or if the stashes don't fit the device.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
@@ -344,8 +345,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Places offloads as early and reloads as late as the engine and the link allow. The transfers are placed one kind
-    /// after the other, pair by pair, or in random order.
+    /// Places offloads as early and reloads as late as the engine and the link allow. The transfers are placed in one
+    /// of three ways: one kind after the other, pair by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;

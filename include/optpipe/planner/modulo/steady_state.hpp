@@ -74,8 +74,8 @@ private:
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// The number of microbatches of the reduced problem: about `pipelines` per rank, chosen so that the problem leaves
-    /// out a number of microbatches that is a multiple of each of `counts`.
+    /// The number of microbatches of the reduced problem, about `pipelines` per rank. The number of microbatches left
+    /// out is a multiple of each of `counts`.
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);

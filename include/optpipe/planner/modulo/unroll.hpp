@@ -25,8 +25,8 @@ namespace optpipe {
     return result;
 }
 
-/// A segment of a schedule that may be repeated: on each rank the operations at [from, to) of its lane. At the end of
-/// the segment, all ranks are in the same state as at its start, up to a shift by `count` microbatches.
+/// A segment of a schedule that may be repeated. On each rank, it has the operations at [from, to) of the rank's lane.
+/// The state of all ranks at the end of the segment is the state at its start, shifted by `count` microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -45,8 +45,8 @@ namespace detail {
     return lanes;
 }
 
-/// The state at every position of one rank's lane: the operations done and the storage of stashes, relative to the
-/// first unfinished microbatch.
+/// The state at every position of one rank's lane. It consists of the finished operations and the storage of stashes,
+/// relative to the first unfinished microbatch.
 class lane_states {
 public:
     lane_states(const problem& p, rank r, const std::vector<timed_operation>& lane) {
@@ -72,7 +72,7 @@ public:
         }
     }
 
-    /// The position whose state is the state at `position`, shifted by `count` microbatches; empty if there is none.
+    /// The position with the same state as `position`, shifted by `count` microbatches; empty if there is none.
     [[nodiscard]] std::optional<std::size_t> recurs_at(std::size_t position, std::size_t count) const {
         const auto known = positions_.find(key(states_[position].first, states_[position].second + count));
         if (known == positions_.end()) return std::nullopt;
@@ -159,8 +159,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. Returns false if there is no
-    /// such position.
+    /// Lets the segment on rank `r` start at the last position up to `at` whose state recurs. Returns false if there is
+    /// no such position.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {
@@ -174,7 +174,7 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment.
+    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment, too.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const auto input = input_from_other_stage(p_.graph.stages(), op);
         if (!input || before(*input, found)) return false;
@@ -190,7 +190,7 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment: returns the order of `longer`, which has `times · count` more microbatches, with the segment
+/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches: the segment is
 /// repeated `times` more times. No rank needs more memory than in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {

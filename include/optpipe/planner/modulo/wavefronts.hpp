@@ -18,13 +18,13 @@
 
 namespace optpipe::detail {
 
-/// Wavefronts: forwards move down and gradients up the ranks by one stage per time slot, so every rank has forwards in
-/// one half of its slots and gradients in the other. Microbatches in slots never wait for each other. The mean distance
-/// between two microbatches, in slots, need not be integral.
+/// Wavefronts: per time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every
+/// rank has forwards in one half of its slots, and gradients in the other half. Microbatches in slots never wait for
+/// each other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
-    /// The initiation interval in pairs of slots; 1 is the densest.
+    /// The initiation interval in pairs of slots. 1 is the densest spacing.
     double spacing = 1.0;
-    /// How weight gradients fill empty slots, and how much longer than the gap they may be.
+    /// How weight gradients fill empty slots, and by how much they may exceed a gap.
     weight_filling filling{};
 };
 
@@ -33,8 +33,8 @@ struct wavefronts {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }
 
-/// The densest spacing that memory and load would allow if all slots had the same length, the mean. The stashes of
-/// microbatches between forward and gradient on a stage must fit the memory of its rank.
+/// The densest spacing that memory and load would allow if all slots had the mean length. The stashes of microbatches
+/// between forward and gradient on a stage must fit the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -77,8 +77,8 @@ struct wavefronts {
     return lanes;
 }
 
-/// The complete schedule of the step in slots, or the reason why there is none: usually too many microbatches in flight
-/// for the memory.
+/// The complete schedule of the step in slots, or the reason why there is none. The usual reason is that the
+/// microbatches in flight don't fit the memory.
 [[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
                                                            stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);
@@ -90,9 +90,9 @@ struct wavefronts {
     return time_order(p, filled, abandon);
 }
 
-/// Tries several spacings, then placements of weight gradients at the best spacing, each on the complete step. Every
-/// schedule is passed to `take`, which returns its objective. `stop` is polled between attempts, `abandon` within an
-/// attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
+/// Tries several spacings on the complete step, and then several placements of weight gradients with the best spacing.
+/// Every schedule is passed to `take`, which returns its objective. `stop` is polled between attempts, and `abandon` is
+/// polled within an attempt. Returns the effort spent, in the units of `modulo_options`. At least one attempt is made.
 inline std::size_t search_wavefronts(const problem& p, std::size_t effort,
                                      const std::function<duration(const schedule&)>& take, stop_check stop,
                                      const wavefront_parameters& with = {}, stop_check abandon = {}) {

@@ -13,31 +13,33 @@ namespace optpipe {
 
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
-    /// A strategy that alone closes the gap has 1 + `reward` times its share. With a higher reward, strategies that
-    /// close parts of the gap get more time sooner, but too little time is left for strategies that need longer to find
-    /// something.
+    /// If only one strategy closes the gap, its share is multiplied by 1 + `reward`. With a higher reward, strategies
+    /// that close parts of the gap get more time sooner. But then too little time is left for strategies that need
+    /// longer for their first result.
     double reward = 10.0;
-    /// In seconds. Let t be a strategy's time until its last find, plus `staleness_seconds`. If the strategy has found
-    /// nothing for a time of n t since its last find, its share is divided by n + 1, because the next find will
+    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. If the strategy
+    /// has had no result for a time of n t since then, its share is divided by n + 1, because the next result will
     /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
     /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: proofs took 7.5 s on average and 10 s
     /// at most. Without this rule, they took 11 s on average and 21 s at most; with 0.3 instead of 1, 8.5 s and 11 s.
-    /// On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse. Objectives were
-    /// 0.02 % lower on average, and the plans of the same 25 problems were proven optimal.
+    /// The rule was also tried on eighty random problems with 3 and 5 s on one thread. With the rule, 11 plans were
+    /// better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same 25 problems were proven
+    /// optimal.
     double staleness_seconds = 1.0;
-    /// A slice is idle if it has more effort than the previous slice, but takes less than this factor times as long: it
-    /// has used none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until
-    /// there is a better incumbent. The factor exceeds the noise of a loaded machine.
+    /// A slice is idle if it has more effort than the previous slice, but its time is less than the time of the
+    /// previous slice multiplied by this factor. An idle slice has used none of the additional effort. After
+    /// `most_idle_slices` idle slices in a row, the strategy rests until there is a better incumbent. The factor is
+    /// larger than the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
-    /// The least and largest growth of the effort from slice to slice. Strategies that start anew with the same seed
-    /// have `restarting_growth` as their least growth: with 4, all earlier slices together take at most a third as long
-    /// as the last one.
+    /// The least and largest growth of the effort from slice to slice. For strategies that start anew with the same
+    /// seed, the least growth is `restarting_growth`. With 4, all earlier slices together take at most a third as long
+    /// as the last slice.
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// A slice may take the remaining time times `rest_per_share` times the strategy's time share. A time share above
-    /// `most_shares` counts as `most_shares`.
+    /// Limit of a slice's time: the remaining time, multiplied by `rest_per_share` and by the strategy's time share. A
+    /// time share above `most_shares` counts as `most_shares`.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
@@ -56,7 +58,7 @@ struct concurrent_options {
 };
 
 /// Runs the strategies concurrently on all threads until the search is done or no strategy has anything left to try.
-/// Strategies share their results at once, and those that close the gap get more time.
+/// Strategies share their results at once. Strategies that close the gap get more time.
 ///
 /// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the other strategies have
 /// been asked to stop. If failures are dropped, a `contract_error` ends only the call that threw it.
@@ -83,13 +85,13 @@ namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
 ///
-/// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
-/// next, and virtual time passes more slowly for a strategy with a larger weight. The weight grows with the share of
-/// the gap that the strategy closes per second, relative to the others; recent gains count more. The weight falls while
-/// the strategy closes nothing. Each time slice of a strategy has more effort than the previous one. A strategy that is
-/// neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized pauses when more effort
-/// has no effect, until there is a better incumbent. A strategy is started only if its shortest slice would fit
-/// before the deadline, because many strategies can't stop soon on large problems.
+/// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time
+/// comes next, and virtual time passes more slowly for strategies with larger weights. The weight grows with the share
+/// of the gap that the strategy closes per second, relative to other strategies. Recent gains count more. The weight
+/// falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort than the previous
+/// one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized
+/// pauses when more effort has no effect, until there is a better incumbent. A strategy is only started if its shortest
+/// slice would end before the deadline, because many strategies can't stop quickly on large problems.
 class time_shares {
 public:
     struct time_slice {
@@ -117,7 +119,7 @@ public:
     }
 
     /// Returns the next time slice; empty if the search is over. Waits while every strategy that could continue is
-    /// running already, or couldn't end in time.
+    /// already running, or would end too late.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
         std::unique_lock lock{mutex_};
@@ -134,8 +136,8 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether
-    /// the slice was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better
+    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed. `cut` tells whether the
+    /// slice was interrupted. If the slice failed (`sound` is false), its strategy rests until there is a better
     /// incumbent.
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
@@ -147,7 +149,7 @@ public:
         e.taken += now * seconds;
         e.spent += seconds;
         if (closed > 0.0) e.fruitful = e.spent;
-        // The slice is charged by the weight that its strategy has now, not by the weight that was expected.
+        // The slice is charged with the strategy's current weight, not with the expected weight.
         e.begins += seconds / weight(e) - t.expected_seconds / t.weight;
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
@@ -168,22 +170,23 @@ private:
         std::size_t started = 0;
         std::size_t effort = 1;
         double expected_seconds = 0.0;
-        /// Start of the strategy's next slice, in virtual time.
+        /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
-        /// Sums over the strategy's slices: the parts of the gap that they closed, and their seconds. Each slice is
-        /// weighted with the time at which it ended.
+        /// Two sums over the strategy's slices: the part of the gap that each slice closed, and its seconds. Slices
+        /// that ended later have larger weights in both sums.
         double closed = 0.0;
         double taken = 0.0;
-        /// Seconds of the strategy's slices: of all slices, and of the slices up to the last one that closed a part of
-        /// the gap.
+        /// Two sums of seconds: over all slices of the strategy, and over its slices up to the last slice that closed a
+        /// part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
-        /// If set, the strategy is paused until the incumbent is better than this.
+        /// The objective of the incumbent when the strategy was paused, if it is paused. The pause ends when the
+        /// incumbent is better.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
         double shortest_seconds = 0.0;
-        /// Number of consecutive slices that took no longer despite more effort.
+        /// Number of consecutive slices that took no longer although they had more effort.
         std::size_t idle_slices = 0;
     };
 
@@ -194,12 +197,12 @@ private:
             all += rate(other);
         return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
     }
-    /// 1 if the strategy has just found something; the value grows with the time since then.
+    /// Measure of the time since the strategy's last result: 1 right after a result, and growing from then on.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
-    /// Whether the strategy could start, given enough time.
+    /// Whether the strategy could start if there was enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
         if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();
@@ -222,7 +225,7 @@ private:
         ++e.started;
         ++e.running;
         ++running_;
-        // A strategy that has rested doesn't get more time than others to make up for the pause.
+        // A strategy that has paused doesn't get additional time to make up for the pause.
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
@@ -234,7 +237,7 @@ private:
         const bool idle = !e.traits.randomized && !cut && more_effort && seconds < with.idle_factor * e.last_seconds;
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
-        const bool exhausted = !cut && t.options.effort == max_effort; // the slice ended with effort left
+        const bool exhausted = !cut && t.options.effort == max_effort; // the slice ended although it had effort left
         if (e.idle_slices >= with.most_idle_slices || exhausted) e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
@@ -243,12 +246,12 @@ private:
         const double least_growth = repeats ? with.restarting_growth : with.least_growth;
         const double wanted =
             std::clamp(options_.slice_seconds / std::max(seconds, shortest), least_growth, with.most_growth);
-        // Only strategies with a large share may take the rest of the time.
+        // Only strategies with a large share may take all of the remaining time.
         const double part = with.rest_per_share * std::min(with.most_shares, e.traits.share);
         const double longest = std::max(options_.slice_seconds, part * state_.seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         const auto effort = scaled(t.options.effort, growth);
-        if (effort < e.effort) return; // a concurrent slice has raised the effort already
+        if (effort < e.effort) return; // a concurrent slice has already raised the effort
         e.effort = effort;
         e.expected_seconds = seconds * growth;
     }
@@ -264,12 +267,12 @@ private:
     std::mutex mutex_{};
     std::condition_variable changed_{};
     std::vector<entry> entries_{};
-    double virtual_time_ = 0.0; ///< virtual start of the latest slice
+    double virtual_time_ = 0.0; ///< start of the latest slice in virtual time
     std::size_t running_ = 0;
     bool failed_ = false;
 };
 
-/// The time at which a slice is interrupted, because it takes much longer than expected.
+/// The time at which a slice is interrupted because it takes much longer than expected.
 inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
                                                          const time_share_parameters& with) {
     const std::chrono::duration<double> length{std::max(with.time_factor * t.expected_seconds, with.least_seconds)};

@@ -17,26 +17,26 @@ struct deterministic_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     std::size_t batches = std::numeric_limits<std::size_t>::max();
-    /// The growth of the effort from batch to batch. Strategies start anew in each batch, so with 4, all earlier
-    /// batches together do a third of the work of the last one. Not tuned.
+    /// The growth of the effort from batch to batch. Strategies start anew in each batch. With a growth of 4, all
+    /// earlier batches together do a third of the work of the last batch. Not tuned.
     std::size_t growth = 4;
-    /// Number of runs of a randomized strategy in a batch, each with its own seed: one for each of two threads. Not
-    /// tuned.
+    /// Number of runs of a randomized strategy in a batch. Each run has its own seed. The default is one run for each
+    /// of two threads. Not tuned.
     std::size_t copies = 2;
 };
 
 namespace detail {
 
-/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only the short
-/// batches, about a second of work.
+/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only these short
+/// batches, which take about a second.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail
 
-/// Runs all strategies with some effort each, then again with more, until the search is done or the batches are over.
-/// Strategies exchange results only between batches. So the same seed gives the same results on any number of threads,
-/// unless the time limit or a stop request interrupts the search. Strategies whose effort is timed are left out.
-/// Results are merged in the order of `strategies`: strategies that may prove optimality quickly should come first.
+/// Runs all strategies in batches with growing effort, until the search is done or all batches have run. Strategies
+/// exchange results only between batches. Thus the same seed gives the same results on any number of threads, unless
+/// the time limit or a stop request interrupts the search. Strategies whose effort is timed are left out. Results are
+/// merged in the order of `strategies`, so strategies that may prove optimality quickly should come first.
 ///
 /// Runs on the threads of the caller's arena. An exception of a strategy is rethrown. If failures are dropped, a
 /// `contract_error` ends only the call that threw it.
@@ -58,8 +58,8 @@ namespace optpipe {
 namespace detail {
 
 /// The jobs of one batch. Each job has its own state, which starts with the results of earlier batches. Results are
-/// merged in the order of the jobs. When a job settles the search, all later jobs are stopped and their results
-/// dropped. So the result is the same on any number of threads.
+/// merged in the order of the jobs. When a job settles the search, all later jobs are stopped, and their results are
+/// dropped. Thus the result is the same on any number of threads.
 class portfolio_batch {
 public:
     struct job {
@@ -102,7 +102,7 @@ private:
         if (start_) own.offer(*start_, strategy.name());
         own.raise_bound(bound_, strategy.name());
         try {
-            // Results that a strategy offers before it fails are kept.
+            // Results that a strategy offers before a failure are kept.
             state_.try_strategy(strategy.name(), [&] { strategy(own, jobs_[k].options); });
         } catch (...) {
             for (auto& stop : stops_)
@@ -130,7 +130,8 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later.
+/// The effort of a strategy in a batch; 0 if the strategy doesn't run. Slow strategies (`first` is 0) start in a later
+/// batch.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

@@ -16,24 +16,26 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads of the search call `enter` and `leave`. In between, they call `pause_if_over` wherever they poll whether to
-/// stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have used more
-/// than their share, all callers sleep until the excess is paid back or a stop is requested. So the share holds on
-/// average over time, but may be exceeded while a search doesn't poll. Any member may be called from any thread.
+/// Threads of the search call `enter` and `leave`. Between these calls, they call `pause_if_over` wherever they poll
+/// whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have
+/// used more than their share, all callers sleep until the excess is paid back or a stop is requested. Thus the share
+/// holds on average over time, but may be exceeded while a search doesn't poll. All members may be called from any
+/// thread.
 class processor_share {
 public:
-    /// `processors`: processor time per wall-clock time; 0.5 is half of one processor. Unlimited by default.
+    /// `processors` is the processor time per wall-clock time; 0.5 stands for half of one processor. Unlimited by
+    /// default.
     explicit processor_share(double processors = std::numeric_limits<double>::infinity());
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
-    /// Counts the calling thread from now on. `search` is the address of the object that the thread works for; the
-    /// address tells apart searches that use the same share.
+    /// Counts the calling thread from now on. `search` is the address of the object that the thread works for. The
+    /// address distinguishes searches that use the same share.
     void enter(const void* search = nullptr);
     /// Stops counting the calling thread.
     void leave(const void* search = nullptr);
-    /// Stops counting all threads of `search`, because some of the search's workers may not have left when the search
-    /// ends.
+    /// Stops counting all threads of `search`. Needed because some workers of the search may not have called `leave`
+    /// when the search ends.
     void leave_all(const void* search = nullptr);
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
@@ -45,9 +47,9 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    /// Time between two reads of the processor clocks: each read is a system call of about 0.3 µs per thread.
+    /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// An unused share is kept for at most this time, which limits bursts at full speed to about this length.
+    /// Longest time for which an unused share is kept. This limits bursts at full speed to about this length.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {
@@ -60,7 +62,8 @@ private:
 
     static clock::duration as_ticks(double seconds);
     [[nodiscard]] double used() const;
-    /// Adds the share of the time since the last call to the budget, and subtracts the processor time used since then.
+    /// Adds the share of the time since the last call to the budget, and subtracts the processor time used since the
+    /// last call.
     void pay(clock::time_point now);
 
     const double processors_;

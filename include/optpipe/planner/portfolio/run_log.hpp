@@ -15,7 +15,7 @@ namespace optpipe {
 class run_log {
 public:
     void add(std::string_view name, double seconds);
-    /// The logged runs, completed with the improvements of each strategy in the history of a search.
+    /// The logged runs of each strategy, together with its improvements in the history of a search.
     [[nodiscard]] std::vector<contribution> with(const std::vector<search_step>& history) const;
 
 private:
@@ -58,7 +58,8 @@ OPTPIPE_INLINE std::vector<contribution> run_log::with(const std::vector<search_
     duration bound{};
     for (const auto& step : history) {
         auto& entry = entry_of(result, step.strategy);
-        // A step that changes neither objective nor bound has less recomputation or fewer transfers.
+        // A step that changes neither objective nor bound replaces the incumbent by a schedule with less recomputation
+        // or fewer transfers.
         if (step.objective < objective || !(step.bound > bound)) {
             ++entry.schedules;
             entry.objective = step.objective;

@@ -31,55 +31,57 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// A request tells that nobody will read the results, so even work in progress may be dropped.
+    /// A stop request here says that nobody will read the results. Even work in progress may then be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops; 0 means at the proof.
+    /// The relative gap, (objective − bound) / objective, at which the search stops. With 0, it stops when the
+    /// incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps those that save most
-    /// time; the parts of the others become single operations.
+    /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps the pairs that save
+    /// most time. The other pairs are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
-    /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
+    /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
 };
 
 /// How contract violations of strategies are handled.
 struct failure_handling {
-    /// Whether the search continues after the failed call. If false, the error is rethrown to the caller.
+    /// Whether the search continues after a contract violation in a strategy. If false, the error is rethrown to the
+    /// caller.
     bool drop = contracts_throw();
     /// Called with one sentence for each dropped failure.
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made the improvement, its time in seconds, and both
-/// values after it.
+/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and both values after
+/// it.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
-    /// Unlimited before the first schedule.
+    /// The objective of the incumbent; unlimited before the first schedule.
     duration objective{};
     duration bound{};
 };
 
-/// A step as observers see it: with the best schedule after the step, null before the first schedule. The schedule is
-/// shared, not copied; the history of a search doesn't keep it.
+/// A step with the best schedule after it, for observers; the schedule is null before the first schedule. The schedule
+/// is shared, not copied. The history of a search doesn't keep it.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
 
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
-/// The incumbent is the best schedule by `is_better`: among equal objectives, the one with less recomputation and fewer
-/// transfers. Offered schedules lose the recomputation and transfers that they don't need at all
-/// (`with_cheaper_storage_in_place`), if there is time.
+/// The incumbent is the best schedule by `is_better`: among equal objectives, the schedule with less recomputation and
+/// fewer transfers is better. If there is time, recomputation and transfers that an offered schedule doesn't need are
+/// removed (`with_cheaper_storage_in_place`).
 ///
-/// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and at most a read
-/// of the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
-/// returns once `done()`.
+/// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
+/// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
+/// returns once `done()` is true.
 class search_state {
 public:
     using observer = std::function<void(const search_progress&)>;
 
-    /// `observe` is called at every step, and the failure handler for each failure, one call at a time.
+    /// `observe` is called with every step, and the failure handler with each failure, one call at a time.
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
         : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
                                                                                                  std::move(limits)} {}
@@ -99,11 +101,12 @@ public:
     duration offer(const schedule& candidate, std::string_view strategy);
     /// Offers a valid schedule that `time_order` has made, without timing it again. Returns its objective.
     duration offer_timed(schedule candidate, std::string_view strategy);
-    /// `proven` is a lower bound on the objective of every valid schedule; unlimited if there is no valid schedule.
+    /// Raises the bound to `proven`, a lower bound on the objective of every valid schedule. An unlimited bound means
+    /// that there is no valid schedule.
     void raise_bound(duration proven, std::string_view strategy);
 
-    /// The search's object of type `T`, through which calls of strategies share more than schedules and bounds. The
-    /// first request makes the object, and it lives as long as the search. Any thread may call this.
+    /// The search's object of type `T`. Calls of strategies share data through this object, in addition to schedules
+    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
         auto& object = shared_->objects[&key_of<T>];
@@ -111,8 +114,8 @@ public:
         return std::static_pointer_cast<T>(object);
     }
 
-    /// Calls a strategy. If failures are dropped, a contract violation ends only this call; earlier results are kept.
-    /// Returns whether there was no violation.
+    /// Calls a strategy. If failures are dropped, a contract violation ends only this call, and earlier results are
+    /// kept. Returns whether there was no violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
         try {
             call();
@@ -127,16 +130,18 @@ public:
     /// The objective of the incumbent; unlimited before the first schedule.
     [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
     [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
-    /// The best schedule; null before the first. The objective of the incumbent is `objective()`, up to rounding.
+    /// The best schedule; null before the first schedule. The objective of the incumbent is `objective()`, up to
+    /// rounding.
     [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
     /// Whether a schedule of this value would become the incumbent.
     [[nodiscard]] bool is_improvement(const schedule_value& value) const {
         return is_better(value, {objective(), duration{shared_->storage.load(std::memory_order_acquire)}});
     }
-    /// The cutoff: only a schedule shorter than this is an improvement.
+    /// The cutoff: a schedule is only an improvement if its objective is below this value.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
-    /// tolerance is relative to the serial time, which a single unused storage option can make many times longer.
+    /// tolerance is relative to the serial time. (A single unused storage option can make the serial time many times
+    /// longer.)
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
     /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
@@ -144,10 +149,10 @@ public:
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether there is time before the deadline for `passes` passes through the problem.
     [[nodiscard]] bool has_time_for(double passes) const;
-    /// Seconds until the deadline; infinite without one.
+    /// Seconds until the deadline; infinite if there is no deadline.
     [[nodiscard]] double seconds_left() const;
 
-    /// Whether objective and bound have met, up to rounding.
+    /// Whether objective and bound are equal, up to rounding.
     [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
     /// Whether the incumbent is proven optimal, or the requested gap is reached.
     [[nodiscard]] bool settled() const;
@@ -173,11 +178,11 @@ private:
         const observer observe;
         const failure_handling failures;
         const std::chrono::steady_clock::time_point begin;
-        const duration slack; ///< relative to the serial time
-        /// The least objective of any schedule. The incumbent's objective may be slightly higher, because the same
-        /// times are added in another order.
+        const duration slack; ///< a tolerance relative to the serial time
+        /// The least objective of all offered schedules. The incumbent's objective may be slightly higher, because the
+        /// same times may be added in another order.
         std::atomic<double> objective{duration::unlimited().value()};
-        /// The incumbent's time of transfers and recomputation.
+        /// The time that the incumbent spends on transfers and recomputation.
         std::atomic<double> storage{duration::unlimited().value()};
         std::atomic<double> bound{0.0};
         std::atomic<double> pass_seconds{0.0};
@@ -191,8 +196,8 @@ private:
 
     template <class T> static constexpr char key_of = 0;
 
-    /// Time to find unneeded recomputation and transfers, and to time and check the schedule without them, in passes
-    /// through the problem. Measured for 32 ranks and 128 microbatches.
+    /// Time to remove unneeded recomputation and transfers, and to time and check the resulting schedule, as a number
+    /// of passes through the problem. Measured for 32 ranks and 128 microbatches.
     static constexpr double passes_to_reduce = 8.0;
 
     void record(schedule timed, std::string_view strategy);
@@ -320,7 +325,7 @@ OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strate
     const auto value = value_of(problem(), *candidate);
     const std::scoped_lock lock{shared_->mutex};
     if (!is_improvement(value)) return;
-    // A valid schedule below the bound refutes the bound.
+    // If a valid schedule has an objective below the bound, the bound is wrong.
     const bool refutes = value.objective < bound() - 2.0 * slack();
     const double before = gap();
     const auto least = std::min(value.objective, objective());

@@ -19,9 +19,9 @@ namespace optpipe {
 struct strategy_options {
     /// The seed of the call's random numbers.
     std::uint64_t seed = 1;
-    /// The amount of work, in the strategy's own units; the same effort is the same work on every machine.
+    /// The amount of work, in the strategy's own units. The same effort is the same work on every machine.
     std::size_t effort = std::numeric_limits<std::size_t>::max();
-    /// Threads that the call may use, including the caller's.
+    /// Number of threads that the call may use, including the caller's thread.
     std::size_t threads = 1;
 };
 
@@ -30,12 +30,12 @@ struct strategy_options {
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
-    /// Whether the strategy is applicable at all to problems that aren't plain (`is_plain`).
+    /// Whether the strategy can ever be applied to problems that aren't plain (`is_plain`).
     bool knows_graphs = false;
-    /// Whether the strategy is applicable at all to problems with pairs.
+    /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
-    /// Whether the strategy is applicable at all to problems that may store stashes in other ways than keeping or
-    /// offloading them as a whole.
+    /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
+    /// kept or offloaded as a whole.
     bool knows_storage_options = false;
     /// Whether a strategy that knows storage options should also search the problems with one storage option for all
     /// microbatches. Strategies that don't know storage options always search the problems with one option for all
@@ -43,23 +43,23 @@ struct strategy_traits {
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
-    /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
+    /// Whether the strategy's effort is measured by a clock. If so, the same effort isn't always the same work. The
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
-    /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
-    /// although the result depends little on the seed. The deterministic portfolio makes one call of a cooperative
-    /// strategy, because concurrent calls share nothing there.
+    /// Whether concurrent calls use each other's results (`search_state::shared`). If so, several calls make sense
+    /// although the result depends little on the seed. The deterministic portfolio calls a cooperative strategy only
+    /// once, because calls share nothing there.
     bool cooperative = false;
-    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing.
-    /// Strategies that don't resume start anew in every call.
+    /// Whether a call resumes where the last call on the same state stopped. If so, short calls lose nothing. Other
+    /// strategies start anew in every call.
     bool resumes = false;
-    /// An effort that takes some tens of milliseconds; later calls have more. 0 if every call takes longer; the
-    /// strategy then runs only if there is time.
+    /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. 0 if
+    /// every call takes longer; the strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;
-    /// The longest time of a call beyond its deadline; 1 is the time of one pass through the problem
-    /// (`search_state::pass_seconds`).
+    /// The longest time by which a call may exceed its deadline, as a multiple of the time of one pass through the
+    /// problem (`search_state::pass_seconds`).
     double least_passes = 0.0;
 };
 
@@ -78,10 +78,10 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// A strategy of a portfolio: a search for better schedules or bounds.
 ///
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
-/// state. The call returns when `state.done()`, when the effort is spent, or when nothing is left to try. Offered
-/// bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends only on
-/// the problem, the state at the call, the options, and the offers of other strategies during the call. The plan lists
-/// the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
+/// state. The call returns when `state.done()` is true, when the effort is spent, or when nothing is left to try.
+/// Offered bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends
+/// only on the problem, the state at the call, the options, and the offers of other strategies during the call. The
+/// plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
 concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
     (has_traits<P> || !detail::names_traits<P>);
@@ -97,7 +97,7 @@ template <class P> consteval bool check_search_strategy() {
     return search_strategy<P>;
 }
 
-/// A type-erased strategy.
+/// A strategy of any type (type erasure).
 class any_search_strategy {
 public:
     template <class P>
@@ -111,7 +111,7 @@ public:
         };
     }
 
-    /// This strategy with other traits and another search, such as one that calls the strategy's own search.
+    /// This strategy with other traits and another search. The other search may call the strategy's own search.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

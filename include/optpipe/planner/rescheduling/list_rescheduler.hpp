@@ -21,17 +21,17 @@ namespace optpipe::detail {
 struct rescheduling {
     /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// A ready operation gives way to an operation with a longer tail, if the operation with the longer tail can start
-    /// within this share of the ready operation's duration.
+    /// Share of a ready operation's duration. A ready operation lets another operation with a longer tail go first if
+    /// that operation can start within this share.
     double wait = 0.0;
-    /// Tails are lengthened by a random time of up to this much.
+    /// Limit of a random time that is added to each tail.
     duration noise{};
 };
 
-/// List scheduling of the beginning or the end of a schedule. Ranks and copy engines take any operation that is ready
-/// and has memory, the longest tail first, so weight gradients fill gaps. An operation that takes memory before
-/// anything waits for it, such as a reload, becomes ready only when it must start. The beginning is scheduled in
-/// reversed time: an operation waits for its successors, and acquires the memory that it otherwise releases.
+/// List scheduling of the beginning or the end of a schedule. Among the operations that are ready and have memory, a
+/// rank or copy engine takes the operation with the longest tail. Thus weight gradients fill gaps. A reload, or another
+/// operation that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed
+/// time: an operation waits for its successors, and acquires the memory that it releases in forward time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -45,7 +45,7 @@ public:
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
     /// The length of the resulting schedule, from its first start to its last end. The length is unlimited if no
-    /// operation has memory to continue, or if the run is stopped. `stop` is polled for every operation.
+    /// remaining operation fits the memory, or if the run is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;
@@ -63,7 +63,7 @@ public:
         return length();
     }
     /// Average number of operations that the last run considered to choose the next one. If many operations wait for
-    /// memory or a copy engine, considering them takes most of the run's time.
+    /// memory or a copy engine, most of the run's time is spent on considering them.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
     /// The order of the last run. Contract: the last run succeeded.
     [[nodiscard]] order made() const {
@@ -95,7 +95,7 @@ private:
         // State of a run.
         duration priority{};
         std::size_t waits = 0;
-        /// Time at which all inputs that are placed already are available.
+        /// Time at which the inputs that are already placed are available.
         duration available{};
         duration start{};
         bool placed = false;
@@ -150,14 +150,15 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses:
-    /// reloads and recomputations or, in reversed time, offloads.
+    /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses.
+    /// These are reloads and recomputations; in reversed time, they are offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// On the path of `j`'s microbatch, the last operation after whose end there is time to run `j` before the stash is
-    /// needed; null if there is none. Adds to `ahead` the least time from this end until the stash is needed.
+    /// The last operation on the path of `j`'s microbatch such that `j` can start after its end and still finish before
+    /// the stash is needed. Null if there is none. Adds to `ahead` the least time from this end until the stash is
+    /// needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -220,7 +221,7 @@ private:
             later->available = std::max(later->available, end + delay);
         }
     }
-    /// Earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
+    /// The earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
     [[nodiscard]] duration earliest(const job& j) const {
         return resources_.earliest_start(j.lanes, j.on, j.effect, j.available).start;
     }
@@ -246,7 +247,8 @@ private:
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
-        // Later operations may be placed already: in the kept part, a recomputation may come before its last input.
+        // Later operations may already be placed, because a recomputation in the kept part may come before its last
+        // input.
         for (const auto& [later, delay] : chosen->next)
             if (later->waits == 0 && !later->placed) ready_[later->lanes.own].push_back(later);
         return true;

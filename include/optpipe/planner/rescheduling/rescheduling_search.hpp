@@ -19,34 +19,35 @@
 
 namespace optpipe {
 
-/// The random distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the
-/// constructive planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on
-/// average. With a third of the noises, the search made 130 schedules only 0.1 % shorter; with half of the length, it
-/// made 40 schedules 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no difference above 0.1
-/// %.
+/// The random distributions of `rescheduling_search`. The search was measured alone, with half a second for each
+/// schedule, on schedules of the constructive planner for random problems (2 to 16 ranks, all features). It makes these
+/// schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter; with half
+/// of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no
+/// difference above 0.1 %.
 struct rescheduling_parameters {
-    /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
-    /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank; longer parts turn out worse
-    /// more often.
+    /// Limit of the length of a rescheduled part, as the time that the steady state takes for this number of
+    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Longer parts
+    /// get worse more often.
     double most_per_rank = 1.6;
-    /// The first sweeps reschedule parts of these lengths, as shares of the longest part in (0, 1]. Each length is
+    /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
-    /// Random trials follow: their longest wait, and their noises in multiples of the busiest rank's work on one
-    /// microbatch.
+    /// Parameters of the random trials after the sweeps: the longest wait, and the noises as multiples of the busiest
+    /// rank's work on one microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// Usual average number of operations that are considered to choose the next one. A schedule with n times this
-    /// number counts as n schedules. Measured averages: 1 to 18 on problem files, and 30 to 55 with 16 ranks of four
-    /// stages, 64 microbatches and transfers; there, a plan of fixed effort would otherwise take twice as long.
+    /// number counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks of four
+    /// stages, 64 microbatches and transfers. Without this number, a plan of fixed effort would take twice as long for
+    /// the latter.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// Limit of the number of schedules that are made; some count as several (`usual_visits`). If this limit ends the
-    /// search and no other strategy offers anything, problem, start and seed determine the result.
+    /// Limit of the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
+    /// ends at this limit and no other strategy offers results, the result depends only on problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };
@@ -81,7 +82,7 @@ private:
         rescheduling how{};
     };
 
-    /// Continues from a better incumbent of another strategy, if there is one.
+    /// Continues from a better incumbent of another strategy if there is one. Returns whether the search may go on.
     [[nodiscard]] bool may_go_on() {
         if (trials_ >= options_.trials || state_.done()) return false;
         const auto best = state_.incumbent();
@@ -122,7 +123,8 @@ private:
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }
-    /// Adopts the trial's schedule if it is no worse: an equally good schedule leads to other schedules.
+    /// Adopts the trial's schedule if it is no worse than the current schedule. Equally good schedules are adopted
+    /// because they lead to new schedules.
     void attempt(const trial& t) {
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }
@@ -152,7 +154,8 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// Reschedulers for the end and for the beginning of the current schedule; then its objective, and its length.
+    /// The reschedulers for the end and for the beginning of the current schedule; also the objective and the length of
+    /// this schedule.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};
@@ -161,7 +164,7 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. A trial changes all ranks at once, which suits the prologue and epilogue
+/// continues from schedules that are no worse. A trial changes all ranks at once. This suits the prologue and epilogue
 /// of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.

@@ -15,16 +15,16 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
-/// strategies use further effort better. With the default effort and the builder's seed, a call finds the builder's
-/// schedule.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort, because other
+/// strategies make better use of more effort. With the default effort and the builder's seed, a call finds the
+/// builder's schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    /// Time to time an order once more and to validate it; 1 is the time of one pass through the problem. The search
-    /// stops this long before the deadline, so that its last result still counts.
+    /// Time to time and to validate the last order, as a number of passes through the problem. The search stops this
+    /// time before the deadline, so that its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter of the builder's effort, so that the next batch has the whole effort. Not tuned.
+    /// A quarter of the builder's effort. The next batch then has the whole effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;

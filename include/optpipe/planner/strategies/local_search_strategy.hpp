@@ -19,7 +19,7 @@ struct local_search_strategy {
     /// measured times of earlier calls decide the length of later calls.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
-    /// Time of the setup; 1 is the time of one pass through the problem. Measured for 4 ranks and 100,000 microbatches.
+    /// Time of the setup, as a number of passes through the problem. Measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

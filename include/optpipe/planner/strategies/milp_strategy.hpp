@@ -25,17 +25,17 @@ namespace optpipe {
 
 /// How `milp_strategy` divides its time. Not tuned, unless a comment says otherwise.
 struct milp_parameters {
-    /// Limit of rows; larger models are left to other strategies.
+    /// Limit of the number of rows. Larger models are left to other strategies.
     std::size_t most_rows = 150'000;
-    /// Limit of stages times microbatches in problems with lists of storage options; larger problems are left to other
-    /// strategies. Measured: the strategy proves five of eight problems with 8 to 12 cells in at most 0.5 s; on two
-    /// problems with 15 cells it didn't improve the plan in 25 s.
+    /// Limit of the number of cells (stages times microbatches) in problems with lists of storage options. Larger
+    /// problems are left to other strategies. The strategy proved optimal plans for five of eight problems with 8 to 12
+    /// cells in at most 0.5 s. On two problems with 15 cells, it didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
-    /// Share of a model's time for the search without LP relaxations, which are slow and weak for pure ordering
-    /// decisions.
+    /// Share of a model's time for the search without LP relaxations. Relaxations are slow, and weak if only the order
+    /// of operations must be decided.
     double share_without_relaxations = 0.75;
-    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for such a
-    /// model.
+    /// Share of the time for an inexact model, and the longest time for such a model. Inexact models are far easier
+    /// than the exact model.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
     /// Time between two exchanges with the other strategies.
@@ -55,7 +55,7 @@ public:
              const milp_parameters& with)
         : state_{state}, name_{name}, f_{std::move(f)}, with_{with}, stop_{state.limits().stop} {}
 
-    /// Solves first without LP relaxations, then with them.
+    /// Solves first without LP relaxations, then with relaxations.
     milp::result run(const strategy_options& o, std::chrono::duration<double> time) {
         const auto begin = std::chrono::steady_clock::now();
         auto result = run_once(o, with_.share_without_relaxations * time, false);
@@ -113,11 +113,11 @@ private:
 
 } // namespace detail
 
-/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
-/// models. The first model has no overtaking, to find schedules; the second, `pooled`, raises the bound. These two
-/// models are far easier than the third, exact model, which is only solved if schedule and bound don't meet. With other
-/// storage options only the exact model exists. The horizon of each model is the objective of the incumbent, so only
-/// better schedules are feasible.
+/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, there are three
+/// models. The first model forbids overtaking, and finds schedules. The second model, `pooled`, raises the bound. The
+/// third model is exact, and far harder than the other two. It is only solved if the best schedule doesn't reach the
+/// bound. With other storage options, only the exact model exists. The horizon of each model is the objective of the
+/// incumbent, so only better schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {
@@ -125,8 +125,8 @@ struct milp_strategy {
     milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
-        // Each cell has at least one row. Large problems are refused first, because counting their rows takes as much
-        // memory as the model.
+        // Each cell has at least one row. Large problems are refused before their rows are counted, because counting
+        // takes as much memory as the model.
         const auto cells = p.graph.cells();
         if (cells > parameters.most_rows) return {.applicable = false};
         const formulation::operation_table operations{p};
@@ -146,7 +146,8 @@ struct milp_strategy {
             if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            // The horizon is below the objective by half of the tolerance, so that rounding can't invalidate the proof.
+            // The horizon is below the objective by half of the tolerance, so that rounding errors don't invalidate the
+            // proof.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;
@@ -185,7 +186,7 @@ private:
         o.stop = [&state] { return state.done(); };
         return formulation::formulate(state.problem(), o);
     }
-    /// Raises the bound to the optimum, or to the horizon if the model is infeasible.
+    /// Raises the bound to the optimum; if the model is infeasible, to the horizon.
     static void conclude(search_state& state, const milp::result& result, duration horizon) {
         if (std::holds_alternative<milp::infeasible>(result.why)) state.raise_bound(horizon, name);
         if (std::holds_alternative<milp::optimal>(result.why))

@@ -13,7 +13,7 @@ namespace optpipe {
 /// `order_search` as a strategy, for problems that aren't plain.
 struct order_strategy {
     static constexpr std::string_view name = "order-search";
-    /// Number of moves of the first call. They take some hundredths of a second for hundreds of operations.
+    /// Number of moves of the first call. With hundreds of operations, the call takes some hundredths of a second.
     static constexpr std::size_t first_effort = 20'000;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

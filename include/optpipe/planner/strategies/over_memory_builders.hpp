@@ -23,28 +23,27 @@
 
 namespace optpipe {
 
-/// How `over_memory_strategy` chooses the memory to plan for. Factors are relative to the limit of each rank. Not
-/// tuned.
+/// How `over_memory_strategy` chooses the memory to plan for. Factors are multiples of each rank's limit. Not tuned.
 struct over_memory_parameters {
-    /// Each builder first plans for the memory limit times this factor. A larger factor gives a shorter step that needs
-    /// more offloading.
+    /// Each builder first plans for the memory limit times this factor. With a larger factor, the step is shorter, but
+    /// needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
     /// The factor that is tried if no plan with the larger factors can be made to fit.
     double last_factor = 1.1;
-    /// At the end, factors around the best one are tried. The distance from the best factor is halved from `first_step`
-    /// down to `finest`.
+    /// At the end, factors around the best factor are tried. The distance from the best factor is halved from
+    /// `first_step` down to `finest`.
     double first_step = 0.125;
     double finest = 0.01;
-    /// Operations that a builder visits per cell: F, I and W, and two passes that time them.
+    /// Number of operations that a builder visits per cell (F, I and W, and two passes that time them).
     std::size_t operations_per_cell = 5;
-    /// A builder that searches has 1 / `most_of_effort` of the effort, so that some is left for the other builders.
+    /// A builder that searches gets 1 / `most_of_effort` of the effort. The rest is for the other builders.
     std::size_t most_of_effort = 8;
     /// Effort of the first call per cell. With a few hundred cells, the call takes some tens of milliseconds.
     std::size_t first_effort_per_cell = 200;
     /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Time of a builder and of its offload search; 1 is the time of one pass through the problem.
+    /// Time of a builder and of its offload search, as a number of passes through the problem.
     double least_passes = 10.0;
 };
 
@@ -74,7 +73,7 @@ public:
 private:
     static constexpr std::string_view name = "over-memory";
 
-    /// A builder, and its schedule for more memory before anything is offloaded.
+    /// A builder, and the schedule that it made for more memory, before stashes are offloaded.
     struct candidate {
         std::string_view builder;
         std::function<outcome<schedule>(const problem&)> build;
@@ -121,14 +120,14 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor: first a few values, then values around the best.
+    /// Searches the memory factor: first a few values, then values around the best value.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);
         const auto attempt = [&](double factor) {
             if (finished() || is_too_late(one.seconds)) return;
             const auto built = one.build(with_memory(factor));
-            // Many builders give the same schedule for different memory.
+            // Many builders give the same schedule for different memory limits.
             if (!built || built->operations == one.made.operations) return;
             const auto value = value_of(*built);
             if (!(value < best)) return;
@@ -144,7 +143,7 @@ private:
             attempt(middle - step);
         }
     }
-    /// The objective of a schedule after offloading; unlimited if it doesn't fit or can't be an improvement.
+    /// The objective of a schedule after offloading; unlimited if the schedule doesn't fit or can't be an improvement.
     duration value_of(const schedule& made) {
         if (finished() || !(objective_of(p_, made) < state_.target())) return duration::unlimited();
         offload_search<any_graph> search{p_, may_offload_};
@@ -161,7 +160,7 @@ private:
     std::size_t effort_;
     std::size_t spent_ = 0;
     over_memory_parameters with_{};
-    /// The longest time of a builder that can't be stopped, in seconds.
+    /// The longest time that a builder without stop check has taken, in seconds.
     double pass_seconds_ = 0.0;
     cell_flags may_offload_;
     std::vector<candidate> candidates_{};
@@ -169,8 +168,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy: published builders, except those that offload, plan for up to twice the memory;
-/// then stashes are offloaded until the schedule fits. The effort counts visited operations.
+/// Over-memory builders as a strategy. Published builders that don't offload plan for up to twice the memory. Then
+/// stashes are offloaded until the schedule fits. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -15,24 +15,24 @@
 namespace optpipe {
 
 /// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
-/// always the same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound,
-/// and the next, longer slice continues from there.
+/// always the same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound.
+/// The next, longer slice continues from there.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Largest number of cells, because nothing interrupts a run without a time limit. 2500 cells take a second, and
-    /// the time grows with the square of their number.
+    /// Largest number of cells. It is limited because nothing interrupts a run without a time limit. 2500 cells take a
+    /// second, and the time grows with the square of the number of cells.
     static constexpr std::size_t most_cells = 10'000;
     /// Number of chains on a stage: one each for F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Limit of `closure_of`, so that the closure takes at most some tenths of a second. 6e10 steps took a minute (4
+    /// Limit of `closure_of`, with which the closure takes at most some tenths of a second. 6e10 steps took a minute (4
     /// ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
-    /// Relative precision of the bound: far finer than any requested gap.
+    /// Relative precision of the bound, which is far finer than any requested gap.
     static constexpr double precision = 1e-8;
 
     propagation_strategy() = default;
-    /// A copy is for another search, in which the strategy hasn't run.
+    /// A copy belongs to another search, in which the strategy hasn't run.
     propagation_strategy(const propagation_strategy&) noexcept {}
     propagation_strategy& operator=(const propagation_strategy&) noexcept {
         complete_ = false;
@@ -53,7 +53,7 @@ public:
     }
 
 private:
-    /// Number of steps of one transitive closure of the orders on all ranks. Nothing interrupts the closure.
+    /// Number of steps of one transitive closure of the orders on all ranks. Nothing can interrupt the closure.
     [[nodiscard]] static double closure_of(const problem& p) {
         std::size_t slices = 0;
         std::size_t most_equal = 0;

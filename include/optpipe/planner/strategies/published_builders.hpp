@@ -33,13 +33,13 @@ struct built_schedules {
     /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
     /// The best schedule. If stages have other storage options than `keep` and `offload`, the list also holds the next
-    /// best schedules, all with different objectives.
+    /// best schedules. All objectives in the list differ.
     std::vector<search_start> best{};
 };
 
-/// Callbacks between the builders.
+/// Callbacks between builders.
 struct between_builders {
-    /// Finds any schedule; called if the builders that can't be stopped have found none that fits.
+    /// Finds any schedule. Called if no builder without stop check has found a schedule that fits.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -49,63 +49,63 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
-    /// of 4 s, this share suffices for builders that take a second, even on a machine three times slower. On 56 of 59
-    /// problems with up to 4096 stages times microbatches, builders take up to 0.3 s; the longest takes 1 s (po-f, 16
-    /// ranks with four stages each).
+    /// Share (0 to 1) of the remaining time for all stoppable builders without search together. With a time limit of 4
+    /// s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56 of
+    /// 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s (po-f,
+    /// 16 ranks with four stages each).
     double slice = 0.75;
-    /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on the problems with up to 4096
-    /// stages times microbatches.
+    /// Share of the remaining time for the constructive planner, which runs with all its effort. It takes 0.3 to 0.6 s
+    /// on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
-    /// Share for builders that search; they run at the same time as the constructive planner. With 64 ranks and 512
-    /// microbatches, v-auto takes 1.9 s; when its time is up, it returns its best schedule. With a share of 0.5 and 3 s
-    /// beside busy processes, a plan was 0.6 % longer than that of v-auto alone, which takes 1.3 s (Llama 3 70B, 16
-    /// ranks in v placement).
+    /// Share of the remaining time for builders that search. These run at the same time as the constructive planner.
+    /// With 64 ranks and 512 microbatches, v-auto takes 1.9 s; when its time is up, it returns its best schedule. A
+    /// plan with a share of 0.5 and a limit of 3 s was 0.6 % longer than the schedule of v-auto alone, which takes 1.3
+    /// s (Llama 3 70B, 16 ranks in v placement, on a busy machine).
     double slice_of_searches = 0.75;
-    /// Share for all stoppable builders in problems with other storage options than `keep` and `offload`: a quarter, so
-    /// that other searches have most of the time, whatever the number of options.
+    /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
+    /// `offload`. With a quarter, other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The planner's few trials tell which options are promising if memory is too small for all other
-    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 were worse;
-    /// steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better and 4 were worse;
-    /// steps were 0.1 % shorter. The share itself isn't tuned.
+    /// builders. On sixty random models with a second each, 19 plans were better with this share, 16 plans were worse,
+    /// and steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better, 4 plans were
+    /// worse, and steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time that must remain to offer the best schedule or, if there is none yet, to build and offer one. 1 is the time
-    /// of one pass through the problem.
+    /// Time that must remain to offer the best schedule, or to build and offer one if there is none yet; as a number of
+    /// passes through the problem.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest
-    /// problems, they take less.
+    /// Time in seconds by which builders without stop check may exceed the deadline. They take less than this, except
+    /// on the largest problems.
     std::chrono::duration<double> moment{0.1};
-    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So if
-    /// there is no time, a problem with a million cells gets only the one schedule that is needed. The estimate is half
-    /// of that measured with 250 stages and 4000 microbatches.
+    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). Because
+    /// of this estimate, a problem with a million cells gets only the one schedule that is needed if there is no time.
+    /// The estimate is half of the time measured with 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline, and with other storage options than `keep` and `offload`, stoppable builders run with this
-    /// number of options: the options with which the other builders had the best results. Each run takes up to 0.8 s
-    /// (v-auto, 8 ranks in v placement, 32 microbatches).
+    /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
+    /// than `keep` and `offload`. These are the options with which the other builders had the best results. Each run
+    /// takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
-    /// planner runs again at the end. This last run tries this number of options, namely the options of the best
-    /// schedules, with the whole effort and in a time slice of its own. On fourteen random models in v placement with 4
-    /// to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 %
-    /// shorter on average. With one stage per rank, the last run gained nothing: on seventeen models, steps were 0.1 %
-    /// longer on average. The last run is skipped if nothing may be recomputed: on such problems the run made steps
-    /// 0.7 % longer on average (four models, five seeds).
+    /// Number of storage options that the constructive planner tries in a last run, with the whole effort and in a time
+    /// slice of its own. These are the options of the best schedules. The last run takes place if there is a deadline,
+    /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
+    /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
+    /// and steps were 0.6 % shorter on average. With one stage per rank, the last run gained nothing: on seventeen
+    /// models, steps were 0.1 % longer on average. The last run is skipped if nothing may be recomputed, because it
+    /// then made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
-    /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
-    /// constructive planner runs. A cell takes about 7 µs.
+    /// Limit of the number of cells (stages times microbatches) if there is no deadline, summed over the options with
+    /// which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
-    /// With other storage options than `keep` and `offload`, local search starts from this number of schedules: the
-    /// best schedules, all with different objectives. On three random models, local search of 60,000 moves had its best
-    /// results from the fourth, fifth and sixth of seven schedules. Local search from more than seven schedules wasn't
-    /// measured.
+    /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
+    /// These are the best schedules, all with different objectives. On three random models, local search of 60,000
+    /// moves had its best results from the fourth, fifth and sixth of seven schedules. Local search from more than
+    /// seven schedules wasn't measured.
     std::size_t starts = 8;
 };
 
-/// The deadline of a stoppable builder that has the share `slice` of the remaining time. Unlimited if the search has no
-/// deadline.
+/// The deadline of a stoppable builder that gets the share `slice` of the remaining time. Unlimited if the search has
+/// no deadline.
 inline std::chrono::steady_clock::time_point builder_deadline(const search_limits& limits, double slice) {
     using clock = std::chrono::steady_clock;
     if (limits.deadline == clock::time_point::max()) return limits.deadline;
@@ -116,26 +116,26 @@ inline std::chrono::steady_clock::time_point builder_deadline(const search_limit
 struct builder_job {
     std::string name;
     std::function<outcome<schedule>(const problem&, stop_check)> build;
-    /// Whether the builder polls for a stop; other builders take about the time of one pass through the problem.
+    /// Whether the builder polls for a stop. Other builders take about the time of one pass through the problem.
     bool stoppable = false;
     /// Whether the builder searches until its effort is spent.
     bool searches = false;
     /// Whether the builder searches with only a few trials.
     bool quick = false;
     bool published = true;
-    /// The storage option of all microbatches, among those that all stages have. Empty if the builder chooses options
-    /// itself, or if the problem has none.
+    /// The storage option of all microbatches, one that all stages have. Empty if the builder chooses options itself,
+    /// or if the problem has no options to choose from.
     std::string option{};
-    /// For quick builders: a call with all the effort of the builder.
+    /// For quick builders, a call of the builder with all its effort.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
-/// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. The
-/// constructive planner is among these builders only if it plans with one storage option for all microbatches;
-/// otherwise it runs as a strategy.
+/// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. These
+/// include the constructive planner only if it plans with one storage option for all microbatches. Otherwise, it runs
+/// as a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {
@@ -156,8 +156,8 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// One job for each builder and each storage option that all stages have, in the order of the builders; then one for
-/// each builder that chooses options itself.
+/// Jobs for builders. First, there is one job for each builder and each storage option that all stages have, in the
+/// order of the builders. Then there is one job for each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_published_builder(p, [&](const auto& build) {
@@ -187,8 +187,9 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule. Ties (`is_better`) go to the builder that comes first
-/// in the list, whichever finishes first. With other storage options than `keep` and `offload`, several schedules are
-/// kept for local search, because the best schedule with one option for all microbatches often isn't the best start.
+/// in the list, not to the builder that finishes first. With other storage options than `keep` and `offload`, several
+/// schedules are kept for local search, because the best schedule with one option for all microbatches often isn't the
+/// best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -212,16 +213,16 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// Whether this schedule is better, or equally good and of an earlier builder.
+        /// Whether this schedule is better than the other, or equally good and of an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;
         }
     };
 
-    /// Runs the stoppable builders; those that search come last, at the same time as the constructive planner. Without
-    /// a deadline, the caller runs the constructive planner instead, because its result depends on whether the search
-    /// has ended by then.
+    /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner.
+    /// Without a deadline, the caller runs the constructive planner later, because its result depends on whether the
+    /// search has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -244,8 +245,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Starts `beside`, and runs the jobs `which` at the same time. Offers only the best schedule, once all jobs have
-    /// finished, so that its builder is credited.
+    /// Starts `beside`, and runs the jobs `which` at the same time. Once all jobs have finished, offers only the best
+    /// schedule, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
@@ -255,13 +256,13 @@ private:
         };
         parallel::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
-        // After a stop request there is no time to check a schedule.
+        // After a stop request, there is no time to check a schedule.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
         if (state_.is_improvement(best.value)) state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
-    /// Runs the constructive planner with the options that are the most promising after all other builders.
+    /// Runs the constructive planner with the options that proved most promising in all other builders.
     void build_further(std::size_t threads) {
         if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !recomputes_anything(state_.problem()))
             return;
@@ -295,7 +296,7 @@ private:
         std::vector<std::string> kept;
         std::erase_if(which, [&](std::size_t k) {
             const auto& option = jobs_[k].option;
-            if (option.empty()) return false; // a builder that chooses options itself
+            if (option.empty()) return false; // the job of a builder that chooses options itself
             if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
             if (kept.size() == most) {
                 skip(k, "other storage options did better");
@@ -342,7 +343,8 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best schedules. Among equal objectives, only the one that comes first is kept.
+    /// Adds a schedule to the best schedules. Among schedules with equal objectives, only the one that comes first is
+    /// kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
@@ -356,9 +358,9 @@ private:
         best_.insert(behind, std::move(made));
         if (best_.size() > most) best_.pop_back();
     }
-    /// Whether a builder must be skipped. Builders that can't be stopped always run, unless the problem is so large
-    /// that they would take more than a moment. Time must remain to offer the best schedule, or if there is none yet,
-    /// to build one.
+    /// Whether a builder must be skipped. Builders without stop check always run, unless the problem is so large that
+    /// they would take more than `moment`. Time must remain to offer the best schedule, or to build one if there is
+    /// none yet.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -375,23 +377,24 @@ private:
     run_log& log_;
     std::vector<builder_result> results_;
     std::mutex mutex_{};
-    std::vector<found> best_{}; ///< by objective; all objectives differ
+    std::vector<found> best_{}; ///< the best schedules, sorted by objective; all objectives differ
     builder_parameters with_{};
-    /// The longest time of a builder that can't be stopped, in seconds.
+    /// The longest time that a builder without stop check has taken, in seconds.
     double pass_;
 };
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule. Builders that can't be stopped come first,
-/// because they only write a schedule down. If these builders find no schedule, `between.if_none_fits` is called.
-/// Builders that take longer come next, and those that search last; both kinds are stopped after a share of the
-/// remaining time. With a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive`
-/// runs at the same time as the builders that search. Builders that would exceed the deadline are skipped.
+/// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
+/// because they are fast. If they find no schedule, `between.if_none_fits` is called. Slower builders run next.
+/// Builders that search run last. Each of these two groups is stopped after a share of the remaining time. If there is
+/// a deadline, and stashes are only kept or offloaded as a whole, `between.run_constructive` runs at the same time as
+/// the builders that search. Builders that would exceed the deadline are skipped.
 ///
-/// With other storage options, each builder runs with each option that all stages have. If options differ only in a
-/// transfer on which the builder decides, only the first of them is tried. The constructive planner is the first
-/// searching builder, with a few trials; if ranks have several stages, it also runs last, with all its effort.
+/// With other storage options, each builder runs with each option that all stages have. Some options differ only in a
+/// transfer, and the builder decides about this transfer. Only the first of these options is tried. The constructive
+/// planner is the first builder that searches, with a few trials. If ranks have several stages, it also runs at the
+/// end, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

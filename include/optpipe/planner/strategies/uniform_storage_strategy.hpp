@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// The problems that result from using one storage option for all microbatches (`uniform_problem`), each with its own
-/// search. All strategies that search these problems share the searches.
+/// search. All strategies that search these problems use the same searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
@@ -36,7 +36,7 @@ public:
 
         storage_by_stage<dynamic> options;
         search_state state;
-        /// The last objective that was handed on to the search of the whole problem.
+        /// The objective that was last passed on to the search of the whole problem.
         duration handed_on = duration::unlimited();
     };
 
@@ -47,8 +47,8 @@ public:
             if (strategy.traits(s.state.problem()).applicable) applicable.push_back(&s);
         return applicable;
     }
-    /// Picks an open search: the best with probability 1/2, the next with 1/4, and so on; searches without a schedule
-    /// last. Null if all searches are settled.
+    /// Picks an open search: the best with probability 1/2, the next best with 1/4, and so on. Searches without a
+    /// schedule come last. Null if all searches are settled.
     [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
         for (auto* s : applicable)
@@ -82,13 +82,13 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem with other storage options than keeping or offloading whole stashes: the strategies
-/// that don't know such options, and those that request it (`searches_uniform_storage`). An adapted strategy looks for
-/// schedules of the problems with one option for all microbatches, mostly of the best of these problems. The bounds of
-/// these problems aren't bounds of the whole problem.
+/// Adapts strategies to a problem with other storage options than keeping or offloading whole stashes. Strategies that
+/// don't know such options are adapted, and those that request it (`searches_uniform_storage`). An adapted strategy
+/// searches the problems with one option for all microbatches, mostly the best of these problems. Bounds of these
+/// problems don't hold for the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
-    // Different options for different microbatches can gain more, so the share is small. Not tuned.
+    // The share is small, because different options for different microbatches can gain more. Not tuned.
     constexpr double share = 0.25;
     const auto searches = std::make_shared<detail::uniform_searches>(p, limits);
     std::vector<any_search_strategy> adapted;

@@ -17,17 +17,17 @@
 
 namespace optpipe::detail {
 
-/// Allocates from one block of memory by the lifetimes of a plan. A free block remembers the instruction that freed it,
-/// because the next user must wait for that instruction. Parts of the block end at multiples of their size, and no
-/// segment crosses from one part into the next.
+/// Allocates from one block of memory according to the lifetimes in a plan. A free block remembers the instruction that
+/// freed it, because the next user must wait for that instruction. Parts of the memory end at multiples of their size,
+/// and no segment crosses the end of a part.
 ///
-/// The memory in use should stay within a budget, the plan's peak. The block grows beyond the budget if there is
-/// otherwise no room for a contiguous segment.
+/// The memory in use should stay within a budget, which is the plan's peak. The memory grows beyond the budget if there
+/// is no room for a contiguous segment.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
 
-    /// The allocated segments, and the instructions that must end before these segments may be used.
+    /// Allocated segments, and the instructions that must end before these segments may be used.
     struct taken {
         std::vector<memory_segment> segments;
         std::vector<std::uint32_t> after;
@@ -38,7 +38,7 @@ public:
     explicit arena_allocator(std::size_t budget = 0, std::size_t part = no_parts) : part_{part}, budget_{budget} {
         grow(budget);
     }
-    /// Allocates segments whose offsets are known beforehand; `packed` lists the offsets in the order of allocation.
+    /// Allocates segments with known offsets. `packed` lists the offsets in the order of allocation.
     arena_allocator(std::size_t budget, std::size_t part, buffer_packing packed)
         : part_{part}, budget_{budget}, packed_{std::move(packed)} {
         grow(packed_.size);
@@ -53,7 +53,7 @@ public:
         while (!promises_.empty() && promises_.top().instant <= instant)
             keep_next_promise();
     }
-    /// Releases the next announced segments. False if no segments are announced.
+    /// Releases the next announced segments. Returns false if no segments are announced.
     bool keep_next_promise() {
         if (promises_.empty()) return false;
         const auto next = promises_.top();
@@ -83,16 +83,16 @@ public:
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t free_bytes() const { return free_bytes_; }
-    /// Bytes that may still be taken within the budget.
+    /// Number of bytes that may still be taken within the budget.
     [[nodiscard]] std::size_t room() const {
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Lifetimes of the segments that `take_segment` allocated, in that order. Each allocation or release is one
-    /// moment.
+    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. Each allocation or release
+    /// is one moment.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
-    /// The least growth of the arena that gives room for a segment of `bytes` at its end. `bytes` must fit into a part.
+    /// The least growth of the arena with which a segment of `bytes` fits at its end. `bytes` must fit into a part.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
         auto begin = size_;
         for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes == begin;) {
@@ -124,8 +124,8 @@ public:
         lifetimes_.push_back({bytes, moment_++});
         return result;
     }
-    /// Allocates several segments, beginning with those that have been free longest. Contract: there is enough free
-    /// memory.
+    /// Allocates several segments, beginning with the blocks that have been free longest. Contract: there is enough
+    /// free memory.
     taken take_pieces(std::size_t bytes) {
         taken result;
         while (bytes > 0) {
@@ -155,14 +155,14 @@ private:
             return std::pair{a.instant, a.by} > std::pair{b.instant, b.by};
         }
     };
-    /// Adjacent free blocks that are large enough together.
+    /// A run of adjacent free blocks that are large enough together.
     struct run {
         std::size_t first = none;
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// Whether this run is preferred. An exact fit comes first, because it leaves no fragments; then the run that
-        /// has been free for longer, because its user waits less.
+        /// Whether this run is preferred. An exact fit is preferred, because it leaves no fragments. Otherwise, the run
+        /// that has been free for longer is preferred, because its user waits less.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;
@@ -172,7 +172,7 @@ private:
 
     [[nodiscard]] bool begins_part(std::size_t offset) const { return offset % part_ == 0; }
     [[nodiscard]] std::size_t left_of_part(std::size_t offset) const { return part_ - offset % part_; }
-    /// Whether a segment may extend from a block that ends at `end` into `b`.
+    /// Whether a segment may continue into `b` from a block that ends at `end`.
     [[nodiscard]] bool continues(std::size_t end, const block& b) const {
         return b.offset == end && !begins_part(b.offset);
     }
@@ -193,7 +193,7 @@ private:
         }
         return best;
     }
-    /// Allocates from adjacent free blocks, starting with the one at `at`.
+    /// Allocates from adjacent free blocks, starting with the block at `at`.
     void take_run(std::size_t at, std::size_t bytes, taken& result) {
         for (auto missing = bytes; missing > 0; ++at) {
             OPTPIPE_EXPECT(at < free_.size(), "arena_allocator: segments are of free memory");
@@ -238,7 +238,7 @@ private:
         join(static_cast<std::size_t>(at));
         if (at > 0) join(static_cast<std::size_t>(at) - 1);
     }
-    /// Merges the free block with the next one, if the same instruction freed both at the same instant.
+    /// Merges a free block with the next block if the same instruction freed both at the same instant.
     void join(std::size_t at) {
         if (at + 1 >= free_.size()) return;
         auto& a = free_[at];

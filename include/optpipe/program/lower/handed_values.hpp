@@ -20,15 +20,17 @@
 
 namespace optpipe::detail {
 
-/// A value in the memory of one rank, from the operation that makes it, or the message that brings it, to its last use
-/// there. All its uses are on one lane, so the use that is written last also runs last.
+/// A value in the memory of one rank. Its lifetime begins with the operation that makes it, or the message that brings
+/// it, and ends with its last use on this rank. All its uses are on one lane, so the use that is written last also runs
+/// last.
 struct value_copy {
     value_kind value = value_kind::boundary;
     operation produced_by{};
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size, if a rule of the problem gives it (data that an edge holds, keys and values); else 0.
+    /// The size of the copy, if the problem's rules give it (for data that an edge holds, and for keys and values);
+    /// otherwise 0.
     memory_size held{};
     /// Whether the rules count the copy as device memory of its rank, from `produced_by` to the instant `until`.
     bool is_planned = false;
@@ -40,7 +42,7 @@ struct value_copy {
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
 };
 
-/// Whether an operation makes the copy, rather than uses it. Contract: the operation is on the rank of the copy.
+/// Whether an operation makes the copy instead of using it. Contract: the operation is on the rank of the copy.
 [[nodiscard]] constexpr bool is_made_by(const value_copy& copy, const operation& op) {
     return is_same_work(copy.produced_by, op);
 }
@@ -63,7 +65,7 @@ struct planned_message {
     rank to{};
     duration starts{};
     duration takes{};
-    /// The copies on both ranks.
+    /// The copy on the sender, and the copy on the receiver.
     std::size_t sent = 0;
     std::size_t received = 0;
     /// The instants between which the plan sends the message.
@@ -73,12 +75,12 @@ struct planned_message {
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
 /// copy of an activation, and all messages share another copy. Each other rank that needs the activation gets one
-/// message. An edge that holds memory has a copy of its own on the producer's rank; that copy is sent when the consumer
-/// needs the value. A gradient goes to one stage.
+/// message. An edge that holds memory has a separate copy on the producer's rank. This copy is sent when the consumer
+/// needs the value. A gradient goes to one stage only.
 class handed_values {
 public:
-    /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if the
-    /// schedule has no such operation.
+    /// Finds an operation in the schedule. A backward_input may be replaced by a full backward, which is then found
+    /// instead. Null if the schedule has no such operation.
     using find_operation = std::function<const timed_operation*(const operation&)>;
 
     handed_values(const problem& p, std::span<const timed_operation> operations, find_operation find)
@@ -92,7 +94,7 @@ public:
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
-    /// The links of an operation: inputs before outputs, then sorted by kind of value, stage and slice.
+    /// The links of an operation. Inputs come before outputs. Both are sorted by kind of value, stage and slice.
     [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
         const auto* const first = &first_link_[number_(op)];
         return std::span{links_}.subspan(first[0], first[1] - first[0]);
@@ -219,8 +221,8 @@ private:
         return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
     }
 
-    /// Adds two values of a slice: its keys and values, made by its F, and their gradient, made by the gradient of the
-    /// sequence's last slice.
+    /// Adds two values of a slice. The F of the slice makes its keys and values. The backward of the sequence's last
+    /// slice makes their gradient.
     void keep_for_slices(const timed_operation& timed) {
         const auto& op = timed.op;
         const auto held = p_.cost(op.stage, op.microbatch).kv;
@@ -265,10 +267,10 @@ private:
     /// The users of one operation's values, as four lists: users of its activation on the same rank, and on other
     /// ranks; then users of its partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
-    /// Each link with the number of its operation; used until the links are sorted.
+    /// Each link with the number of its operation. Used until the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
-    /// For each operation, the position of its first link; one more entry at the end.
+    /// For each operation, the position of its first link; and one more entry for the end of the list.
     std::vector<std::size_t> first_link_;
 };
 

@@ -32,14 +32,14 @@
 
 namespace optpipe::detail {
 
-/// Upper limit, in bytes, on all stashes and messages of a step together.
+/// Limit in bytes of all stashes and messages of a step together.
 inline constexpr double most_addressable_bytes = 0x1p60;
 
-/// Packings of arenas that were too large at first: the offset of each buffer.
+/// For each arena that was too large at first, the offset of each buffer.
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
-/// Writes the programs of all ranks together. An operation or message is written after everything that it depends on;
-/// among those that are ready, the earliest in the plan comes first.
+/// Writes the programs of all ranks together. An operation or message is written after all its dependencies. Among
+/// operations and messages that are ready, the earliest in the plan comes first.
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
@@ -67,7 +67,7 @@ public:
         });
     }
 
-    /// Writes the programs. False if the precedences have a cycle.
+    /// Writes the programs. Returns false if the precedences have a cycle.
     bool write() {
         std::vector<std::size_t> missing(plan_.nodes().size(), 0);
         for (std::size_t n = 0; n < missing.size(); ++n)
@@ -133,7 +133,7 @@ public:
         });
         return why;
     }
-    /// Whether any values other than stashes are kept in device memory.
+    /// Whether any values except stashes are kept in device memory.
     [[nodiscard]] bool has_planned_copies() const {
         return std::any_of(copies().begin(), copies().end(), [](const value_copy& copy) { return copy.is_planned; });
     }
@@ -146,8 +146,8 @@ public:
         return is_within;
     }
     /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
-    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so denser
-    /// packings leave the order of writing as it is.
+    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so the
+    /// order of writing stays the same.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -186,7 +186,7 @@ private:
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// The limit in bytes, or the plan's peak if that is larger by rounding.
+    /// The limit in bytes. If the plan's peak is larger because of rounding, the peak.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
@@ -255,8 +255,8 @@ private:
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory. This happens if times differ only by rounding, or if transfers have
-    /// no duration. The first node gets memory that is promised for later, or memory beyond the plan's peak.
+    /// Called if all ready nodes wait for memory. This happens if times differ only by rounding errors, or if transfers
+    /// have no duration. The first node gets memory that becomes free later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -376,7 +376,7 @@ private:
         w.release(held_[copy], copies()[copy].is_planned ? copies()[copy].until : instant);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
-    /// Allocates the buffers of these roles, in use from the next instruction on.
+    /// Allocates the buffers of these roles. They are in use from the next instruction on.
     void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             if (const auto bytes = parts_of_.part(op, role); bytes > 0)
@@ -402,7 +402,8 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction after which the stash of an operation is on the device: its reload, or else its forward.
+    /// The instruction after which the stash of an operation is on the device: its reload or, without a reload, its
+    /// forward.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
@@ -483,7 +484,7 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if this stage is adjacent.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
@@ -505,8 +506,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// For each copy, its size in bytes. `held_` has the buffer of each copy, and `uses_left_` has the number of uses
-    /// of each copy that aren't written yet.
+    /// For each copy, its size in bytes. `held_` has the buffer of each copy. `uses_left_` has the number of its uses
+    /// that aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// For each operation, the position of its instruction.
     std::vector<std::uint32_t> written_;
@@ -518,9 +519,9 @@ private:
     per_rank<std::size_t> device_peak_;
     per_rank<std::size_t> host_peak_;
     std::vector<program_writer> writers_;
-    /// For each rank, in order: the instant at which each computation ends, and its instruction.
+    /// For each rank, its computations in order: the instant at which each computation ends, and its instruction.
     per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
-    /// Number of weight gradients not yet written.
+    /// Number of weight gradients that aren't written yet.
     per_stage<std::size_t> weights_left_;
     /// The stage and instruction of each reduction on all ranks, in the order of issue.
     std::vector<std::pair<stage, std::uint32_t>> reductions_;

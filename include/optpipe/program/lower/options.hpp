@@ -14,26 +14,27 @@ namespace optpipe {
 
 /// The number of lanes that carry a rank's messages.
 enum class message_lanes : std::uint8_t {
-    separate,      ///< four, for sends and receives of each direction; a message waits only for others of its kind
-    per_direction, ///< two, as with two communicators: one for activations, one for gradients
-    single,        ///< one, for transports that don't allow several messages at once
+    separate,      ///< four lanes: one for sends and one for receives in each direction; a message waits only for
+                   ///< messages of its kind
+    per_direction, ///< two lanes, as with two communicators: one for activations, and one for gradients
+    single,        ///< one lane, for transports that don't allow several messages at once
 };
 
 /// When a receive may start, once it has its buffer.
 enum class receive_issue : std::uint8_t {
-    early,    ///< at any time: a message never waits for its receiver's computations
-    when_due, ///< after those computations of its rank that the plan ends before the message is sent; for transports
-              ///< whose waiting receives occupy multiprocessors
+    early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
+    when_due, ///< the receive starts after the computations that end before the message is sent, according to the plan;
+              ///< for transports whose waiting receives occupy multiprocessors
 };
 
 /// Whether a buffer may be split into several segments.
 enum class part_placement : std::uint8_t {
-    exact,      ///< may be split if the arena would otherwise need more than the plan's peak
-    contiguous, ///< is never split; fragmentation comes on top of the plan's peak. For GPUs, see
+    exact,      ///< a buffer may be split if the arena would otherwise exceed the plan's peak
+    contiguous, ///< a buffer is never split, and fragmentation is added to the plan's peak; for GPUs, see
                 ///< `cuda::lowering_defaults`
 };
 
-/// For one storage option: how much of the forward's held memory the weight gradient needs.
+/// For one storage option, the amount of memory that the forward holds and the weight gradient needs.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
@@ -41,46 +42,44 @@ struct held_for_weight {
 };
 
 struct lowering_options {
-    /// Bytes per unit of the problem's memory; above 0.
+    /// Number of bytes in one unit of the problem's memory; above 0.
     double bytes_per_unit = 1e9;
-    /// Alignment in bytes of all buffers, at most 1 MiB; sizes are rounded up to multiples of it. The default is the
-    /// alignment of CUDA's own allocations, with which kernels can read and write vectors.
+    /// Alignment of all buffers in bytes, at most 1 MiB. Sizes are rounded up to multiples of the alignment. The
+    /// default is the alignment of CUDA's own allocations, with which kernels can read and write vectors.
     std::size_t alignment = 256;
-    /// Bytes of an activation between two stages, and of a gradient, for an edge of size 1 and a microbatch with a
-    /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. An
-    /// edge that holds memory hands on a value of the size of that memory instead. With 0, the engine moves its own
-    /// activations and gradients, and the program only orders them: each message is a send and a receive without bytes,
-    /// which name the tensor by their label. With 0, tasks also have no input and no output, no memory is reserved for
-    /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
-    /// own).
+    /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
+    /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
+    /// edge holds memory, the size of that memory is used instead. With 0, the engine moves its own activations and
+    /// gradients, and the program only orders them. Each message is then a send and a receive without bytes, whose
+    /// labels name the tensor. Tasks have no input and no output, no memory is reserved for messages, and no task waits
+    /// for such memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
-    /// Message sizes of the stages, if they differ: entry s is the size of the value that stage s hands on to the
-    /// stages after it, and of its gradient. Missing entries default to `message_bytes`.
+    /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
+    /// stages, and of its gradient. Missing entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
-    /// Bytes of the partial result that a stage of a group computes in F for the gradients of all stages of the group,
-    /// for a microbatch with a factor of 1 on messages.
+    /// Number of bytes of the partial result that a stage of a group computes in F for the gradients of all stages of
+    /// the group, for a microbatch with a factor of 1 on messages.
     std::size_t partial_bytes = 0;
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
     /// Size in bytes of the parts of host memory, a multiple of `alignment`; 0 if host memory is one block. No copy may
-    /// cross from one part into the next. So each stash on the host is contiguous within one part. Unused space at the
-    /// ends of parts adds to the plan's peak.
+    /// cross the end of a part, so each stash on the host lies within one part. Unused space at the ends of parts is
+    /// added to the plan's peak.
     std::size_t host_part = 0;
     /// Whether each stage has an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
-    /// on a lane of its own, after the stage's last weight gradient, and the stage's update waits for it. All pipelines
-    /// that reduce together must run the same programs: they then reduce in the same order, and never wait for each
-    /// other in a cycle.
+    /// on a separate lane, after the stage's last weight gradient. The stage's update waits for it. All pipelines that
+    /// reduce together must run the same programs. They then reduce in the same order, and never wait for each other in
+    /// a cycle.
     bool reduce = false;
     /// Whether the schedule has forwards alone (`forward_schedule`), for evaluation and inference. Excludes `update`
     /// and `reduce`.
     bool forward_only = false;
-    /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
-    /// entry says how much of the memory that W needs is already held by the forward; this memory is then written where
-    /// it stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
-    /// impossible values are clamped.
+    /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry is the amount
+    /// of memory that the forward holds and W needs. This memory then isn't moved. Without an entry, the amount is the
+    /// largest that is possible. Impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.
@@ -96,11 +95,11 @@ struct lowering_options {
         return aligned(factor == 1.0 ? bytes
                                      : static_cast<std::size_t>(std::ceil(static_cast<double>(bytes) * factor)));
     }
-    /// Size of the value that stage `boundary` hands on, as given.
+    /// Size of the value that stage `boundary` hands on, before alignment.
     [[nodiscard]] constexpr std::size_t given_bytes_of_message(std::size_t boundary) const {
         return boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes;
     }
-    /// Size of the value that stage `boundary` hands on, aligned.
+    /// Size of the value that stage `boundary` hands on, after alignment.
     [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
         return aligned(given_bytes_of_message(boundary));
     }

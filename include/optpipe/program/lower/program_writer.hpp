@@ -14,8 +14,8 @@
 
 namespace optpipe::detail {
 
-/// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory. The
-/// writer leaves out dependencies that other dependencies imply (a transitive reduction within the rank).
+/// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory. It
+/// leaves out dependencies that other dependencies imply (a transitive reduction within the rank).
 class program_writer {
 public:
     using position = std::uint32_t;
@@ -39,7 +39,7 @@ public:
     /// Adds a dependency of the next instruction.
     void depend_on(position before) { depends_.push_back(before); }
 
-    /// Allocates a buffer that is in use from the next instruction on; `no_buffer` for 0 bytes.
+    /// Allocates a buffer that is in use from the next instruction on. Returns `no_buffer` for 0 bytes.
     buffer_id acquire(memory_arena which, std::size_t bytes, part_placement placement) {
         const buffer_id id{program_.buffers.size()};
         program_buffer b{which, bytes, static_cast<std::uint32_t>(program_.segments.size()), 0, next(), next()};
@@ -59,7 +59,7 @@ public:
         program_.buffers.push_back(b);
         return id;
     }
-    /// Ends the use of the buffer with the next instruction, at `instant` by the plan.
+    /// Ends the use of the buffer with the next instruction, which ends at `instant` in the plan.
     void release(buffer_id id, std::size_t instant) {
         auto& b = program_.buffers[id.position()];
         b.last_use = next();
@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // A later dependency may imply an earlier one, never the reverse, so the latest comes first.
+        // A later dependency may imply an earlier dependency, but not the reverse, so the latest comes first.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
@@ -107,7 +107,7 @@ public:
         return onward ? lane_kind::receive_forward : lane_kind::receive_backward;
     }
 
-    /// Completes the program. To be called once, at the end.
+    /// Completes the program. Call it once, at the end.
     rank_program finish() {
         program_.device_bytes = device_.size();
         program_.host_bytes = host_.size();
@@ -117,7 +117,8 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    /// The largest number of lanes of a program: compute, two of copies, four of messages, reduce.
+    /// The largest number of lanes of a program: one for computations, two for copies, four for messages, and one for
+    /// reductions.
     static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
 
@@ -148,8 +149,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// For each instruction: its place on its lane, counted from 1, and the progress of every lane that the
-    /// instruction's end implies.
+    /// For each instruction, its place on its lane, counted from 1; and the progress that its end implies for every
+    /// lane.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

@@ -26,13 +26,13 @@ struct stash_bytes {
     [[nodiscard]] std::size_t moved() const { return kept + freed; }
     [[nodiscard]] std::size_t held() const { return moved() + resident_kept + resident_freed; }
     [[nodiscard]] std::size_t restored() const { return restored_kept + restored_freed; }
-    /// Bytes unused after I.
+    /// Number of bytes that are unused after I.
     [[nodiscard]] std::size_t all_freed() const { return freed + resident_freed + restored_freed; }
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that is held
-/// and needed by W exceeds `most_kept` only if RECOMPUTE can't restore the rest.
+/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that F holds
+/// and W needs is larger than `most_kept` only if RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The bytes that each operation allocates and frees in the arenas, depending on the storage option of its stash. All
-/// bytes are 0 for a program of forwards alone.
+/// The numbers of bytes that each operation allocates and frees in the arenas, depending on the storage option of its
+/// stash. All bytes are 0 for a program of forwards alone.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)
@@ -70,7 +70,7 @@ public:
         const auto& of_stage = of_[op.stage];
         return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
     }
-    /// Whether the stash is kept until a backward; else it is freed when F ends.
+    /// Whether the stash is kept until a backward. If not, it is freed when F ends.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
     /// Bytes that an operation's stash has in one role.
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of a stage, for a microbatch with this factor on memory.
+    /// Adds the parts for every storage option of a stage. The microbatch has this factor on memory.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();
@@ -135,7 +135,7 @@ private:
     }
 
     bool has_factors_;
-    /// Indexed by stage, by microbatch (by 0 if none has factors), and by storage option.
+    /// Indexed by stage, then by microbatch (or by 0 if no microbatch has factors), then by storage option.
     per_stage<std::vector<std::vector<stash_bytes>>> of_;
     per_stage<unsigned char> keeps_;
 };

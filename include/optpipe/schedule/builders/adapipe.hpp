@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as the memory permits for
-/// the stashes that it holds at once. For all of its microbatches, a stage uses the storage option with the least extra
-/// work that fits. Stages stay as they are; AdaPipe also moves layers between them. Nothing is offloaded.
+/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as its memory permits. A
+/// stage uses one storage option for all microbatches: the option with the least extra work that fits. AdaPipe also
+/// moves layers between stages. This builder doesn't. Nothing is offloaded.
 ///
 /// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {

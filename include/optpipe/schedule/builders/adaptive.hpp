@@ -37,17 +37,17 @@ namespace optpipe {
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
 /// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other ways to store stashes,
 /// the search also tries AdaPipe's schedule, and each storage option that all stages have, used for all microbatches
-/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts
+/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes. `restrict_storage` restricts
 /// other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
 
     Policy policy{};
-    /// The limit of dispatcher work; the first few trials are always made. Not tuned.
+    /// Limit of the dispatcher's work. The first few trials are made in any case. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
-    /// A known lower bound on the objective; 0: the structural bounds are computed.
+    /// A known lower bound on the objective. If it is 0, the structural bounds are computed.
     duration bound{};
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
         return {{{"effort", &adaptive_builder::effort}}};
@@ -81,7 +81,7 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
-    /// Number of trials that are made whatever the effort, because a schedule is needed.
+    /// Number of trials that are made even if the effort is spent, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
     /// Plans a problem that isn't plain. `Policy` doesn't apply to it.
@@ -91,7 +91,7 @@ private:
         const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
-        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps an operation that restores the stash
+        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps one operation that restores the stash
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
@@ -99,7 +99,8 @@ private:
         return one ? was_stopped() : one.why();
     }
 
-    /// The problem `p` without offloading of whole stashes on the stages where the policy forbids it.
+    /// The problem `p`, except that stages on which the policy forbids offloading have no option that offloads whole
+    /// stashes.
     template <pipeline_graph Graph>
     static constexpr basic_problem<Graph>
     without_forbidden(basic_problem<Graph> p, const per_stage<offload_decision, Graph::stage_extent>& decisions) {
@@ -127,7 +128,7 @@ private:
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph>{p, facts, best, halt, effort, seed}.run();
     }
-    /// Searches with each option; the searches share the effort.
+    /// Searches with each option in turn. The searches share the effort.
     template <pipeline_graph Graph>
     constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                                     best_order<Graph>& best) const {

@@ -77,8 +77,8 @@ inline constexpr builder_list storage_builders{adapipe, mario, infinipipe};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) { storage_builders.for_each(visit); }
 
-/// The builders for problems that aren't plain. All of them refuse plain problems, for which their schedule would be
-/// 1F1B or have no pairs.
+/// The builders for problems that aren't plain. Each of these builders refuses plain problems, because its schedule
+/// would be 1F1B or have no pairs.
 inline constexpr builder_list graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) { graph_builders.for_each(visit); }

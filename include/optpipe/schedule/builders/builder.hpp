@@ -26,11 +26,11 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 /// depends only on the problem, not on a clock or global state. If your policy produces one list per rank, merge them
 /// with `interleave`.
 ///
-/// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once the
-/// check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is false), the
-/// builder may return the best order found until then. `simulate` determines whether an order fits the memory; a
-/// builder may refuse with `over_memory` if it knows that its order doesn't fit. `name` is the method's name for
-/// `--method`.
+/// A builder that is slow on large problems also has a parameter `stop_check`, and polls it every few milliseconds.
+/// Once the check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is
+/// false), the builder may return the best order found until then. `simulate` determines whether an order fits the
+/// memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit. `name` is the method's name
+/// for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 
@@ -54,7 +54,7 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 /// (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
-/// The refusal of a builder that was stopped before it had an order.
+/// The refusal of a builder that was stopped before it made an order.
 [[nodiscard]] constexpr refusal was_stopped() { return does_not_apply("stopped before it had a schedule"); }
 
 } // namespace optpipe

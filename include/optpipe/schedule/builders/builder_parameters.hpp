@@ -11,14 +11,14 @@
 
 namespace optpipe {
 
-/// A number of a builder that can be set by name, as in `--method gis:g=3`.
+/// A numeric parameter of a builder, settable by name, as in `--method gis:g=3`.
 template <class Builder> struct builder_parameter {
     using member = std::size_t Builder::*; // without this name, g++ warns of nvcc's code for `number`
     std::string_view name;
     member number;
 };
 
-/// A builder with parameters. Semantics: `parameters()` lists all parameters, each name once.
+/// A builder with parameters. Semantics: `parameters()` lists all parameters, and each name occurs once.
 template <class B> concept has_parameters = requires {
     { B::parameters()[0].number } -> std::convertible_to<std::size_t B::*>;
     { B::parameters()[0].name } -> std::convertible_to<std::string_view>;

@@ -25,11 +25,11 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
 /// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
-/// forward and the backward after it become a pair if `overlaps` lists this pair; otherwise the rank runs one after the
-/// other. The original uses pairs to hide the communication of experts.
+/// forward and the next backward become a pair if `overlaps` lists this pair. Otherwise the rank runs the two
+/// operations one after the other. The original uses pairs to hide the communication of experts.
 ///
-/// Any number of microbatches. If there are fewer than 2R, the order is made for 2R microbatches, and the missing
-/// microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
+/// Supports any number of microbatches. If there are fewer than 2R microbatches, the order is made for 2R microbatches,
+/// and the missing microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -74,7 +74,7 @@ private:
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // The later half of the next 2 · `before_` backwards is split; the weight gradients of split backwards fill
+            // In the later half of the next 2 · `before_` backwards, I and W are separate. Their weight gradients fill
             // the end of the lane.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
@@ -93,7 +93,7 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// Puts the next forward of the chunk and the next backward of the other chunk, as a pair if possible.
+        /// Appends the next forward of the chunk and the next backward of the other chunk, as a pair if possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);

@@ -27,15 +27,15 @@ namespace optpipe {
 namespace detail {
 
 /// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
-/// (`positions`), in which the n-th sequence takes the n-th place.
+/// (`positions`). The n-th sequence takes the n-th place in this pattern.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found. It is optimal if there are no more orders than trials. If no order fits the memory, the
-    /// sequences are in the order `given`. Contract: `given` is sorted in ascending order.
+    /// The best order found. The order is optimal if there are no more orders than trials. If no order fits the memory,
+    /// the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;
@@ -119,13 +119,14 @@ private:
 } // namespace detail
 
 /// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B for slices (a sequence's slices stay together);
-/// otherwise the schedule is 1F1B of a graph. The search is deterministic.
+/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices; a sequence's slices stay
+/// together. With several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;
 
-    /// The limit of operations that are timed. All orders of up to 8 microbatches on 4 ranks are tried.
+    /// Limit of the number of operations that are timed. With the default, all orders of up to 8 microbatches on 4
+    /// ranks are tried.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<dynapipe_builder>, 1> parameters() {

@@ -20,7 +20,7 @@ namespace optpipe {
 namespace detail {
 
 /// The number of microbatches that keep the ranks busy while one microbatch passes all ranks: half of R, or more if
-/// forwards or input gradients take more than half of the work; at most R. Hops count as part of a pass.
+/// forwards or input gradients take more than half of the work. The result is at most R. Hops count as work.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
     duration forward_passes{};
@@ -42,8 +42,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
-/// `pace`. If k and the number of chunks share factors, operations that would fall on taken cells move to the cells of
-/// the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// `pace`. If k and the number of chunks have a common factor, operations that would fall on taken cells move to the
+/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -96,12 +96,12 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// The largest group whose repetition fits the memory; if none fits, the group that exceeds the memory least.
+/// The largest group whose repetition fits the memory. If no group fits, the group that exceeds the memory least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace,
                                                             stop_check stop) {
     auto best = p.graph.ranks();
-    if (p.graph.stages() == best) return best; // with one stage per rank all groups give one order
+    if (p.graph.stages() == best) return best; // with one stage per rank, all groups give the same order
     const auto slack = tolerance{}.at(p.memory_scale());
     auto least = memory_size::unlimited();
     for (auto group = p.graph.ranks(); group > 0 && !stop(); --group) {
@@ -148,7 +148,7 @@ template <pipeline_graph Graph>
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 
-    /// Number of microbatches in a group, at most R. 0: the largest group that fits the memory.
+    /// Number of microbatches in a group, at most R. 0 stands for the largest group that fits the memory.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<gis_builder>, 1> parameters() {
         return {{{"g", &gis_builder::group}}};

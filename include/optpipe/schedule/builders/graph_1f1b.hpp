@@ -20,11 +20,11 @@ namespace optpipe {
 
 namespace detail {
 
-/// A step in which every microbatch does the same as the previous one, a period later. The period is the busiest rank's
-/// work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then their full backwards
-/// in reverse, without a gap. Every operation has a fixed time in the period, and starts at this time in the first
-/// period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B; otherwise a short
-/// message could cost a whole period.
+/// A step in which every microbatch repeats the operations of the previous microbatch one period later. The period is
+/// the busiest rank's work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then
+/// their full backwards in reverse, without a gap. Every operation has a fixed time in the period, and starts at this
+/// time in the first period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B;
+/// otherwise a short message could cost a whole period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -37,7 +37,7 @@ public:
             wait_for_gradients(stage{i});
     }
 
-    /// The order of a step in which backwards run `further` periods later than they could.
+    /// The order of a step in which backwards run `further` periods later than necessary.
     [[nodiscard]] basic_order<Graph> order(const Graph& g, std::size_t further) const {
         struct start {
             duration at;
@@ -114,12 +114,12 @@ private:
 
 /// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. A stage's
 /// warm-up is the number of periods between the forward and the backward of a microbatch. With equal stages, the
-/// warm-up is the number of levels of the graph behind the stage. So a chain with one stage per rank gets 1F1B, and its
-/// slices get Seq1F1B.
+/// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
+/// 1F1B; if its microbatches are slices, it is Seq1F1B.
 ///
 /// With an output layer whose vocabulary is split over the ranks (a group), the schedule is the 1F1B of Vocabulary
 /// Parallelism (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for
-/// all ranks twice. Each wait for all ranks takes a period, so ranks hold two more microbatches.
+/// all ranks twice, for a period each time. Therefore ranks hold two more microbatches.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

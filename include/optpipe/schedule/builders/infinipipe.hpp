@@ -24,7 +24,8 @@ namespace optpipe {
 namespace detail {
 
 /// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m; ranks
-/// work on the same diagonal at the same time. The options are those that all stages have and that have no transfers.
+/// work on the same diagonal at the same time. The choice is among the options that all stages have and that have no
+/// transfers.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
@@ -43,9 +44,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// All diagonals first use the option that holds least. After that, one diagonal after the other recomputes less if
-    /// memory permits and the step gets no longer, until no diagonal changes. A stop request ends the search; the
-    /// options found until then are used.
+    /// First, all diagonals use the option that holds least. Then each diagonal in turn recomputes less if memory
+    /// permits and the step gets no longer. This is repeated until no diagonal changes. A stop request ends the search.
+    /// The options found until then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -77,7 +78,7 @@ private:
             sum += p_->storage_of(s, choice[s]).held;
         return sum;
     }
-    /// Sets `choice` to the option with the least recomputation for which the step gets no longer. Returns whether
+    /// Sets `choice` to the option with the least recomputation that doesn't lengthen the step. Returns whether
     /// `choice` changed.
     bool recompute_less(std::size_t& choice) {
         const auto before = choice;
@@ -103,7 +104,7 @@ private:
     const basic_problem<Graph>* p_;
     basic_order<Graph> given_;
     stop_check stop_;
-    /// Sorted by recomputation.
+    /// Choices, sorted by recomputation.
     std::vector<stage_options> choices_{};
     /// The choice of each diagonal.
     std::vector<std::size_t> of_diagonal_{};
@@ -112,11 +113,11 @@ private:
 
 } // namespace detail
 
-/// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B in which all stashes on a diagonal are stored in the same
-/// way, so that ranks that work at the same time recompute equally. Diagonals recompute as little as memory permits.
-/// Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
+/// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B with one storage option per diagonal, so that ranks that
+/// work at the same time recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded.
+/// InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
-/// One stage per rank, and at least two storage options that all stages have and that have no transfers.
+/// Needs one stage per rank, and at least two storage options without transfers that all stages have.
 struct infinipipe_builder {
     static constexpr std::string_view name = "infinipipe";
     static constexpr bool any_graph = true;

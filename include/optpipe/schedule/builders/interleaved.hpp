@@ -18,8 +18,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
     return true;
 }
 
-/// The forwards and the backwards of a rank in interleaved 1F1B, each numbered in their order. Operations of missing
-/// microbatches have numbers, too. Contract: stage s on rank s mod R.
+/// The forwards and the backwards of a rank in interleaved 1F1B. Forwards are numbered in their order, and so are
+/// backwards. Operations of missing microbatches have numbers, too. Contract: stage s on rank s mod R.
 class interleaved_lane {
 public:
     template <pipeline_graph Graph>
@@ -52,13 +52,13 @@ private:
 };
 
 /// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
-/// go in groups of R; a group passes a rank's first stage, then its second, and so on, and comes back in the reverse
-/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1,
-/// the schedule is 1F1B.
+/// go in groups of R. The forwards of a group pass a rank's first stage, then its second, and so on; the backwards pass
+/// the stages in reverse. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full
+/// backward. With v = 1, the schedule is 1F1B.
 ///
-/// Any number of microbatches: if R doesn't divide M, the order is made for the next multiple of R, and the missing
-/// microbatches are left out. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r holds
-/// at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+/// Supports any number of microbatches. If R doesn't divide M, the order is made for the next multiple of R, and the
+/// missing microbatches are left out. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r
+/// holds at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
 struct interleaved_builder {
     static constexpr std::string_view name = "interleaved";
 

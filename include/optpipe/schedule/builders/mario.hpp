@@ -14,8 +14,8 @@ namespace optpipe {
 /// before its backward, while it waits for the gradient. The last stage, whose backward follows its forward at once,
 /// recomputes nothing. Nothing is offloaded.
 ///
-/// One stage per rank. The last stage needs a storage option that keeps everything; every other stage needs one that
-/// recomputes ahead of the backward.
+/// Needs one stage per rank. The last stage needs a storage option that keeps everything. Every other stage needs an
+/// option that recomputes ahead of the backward.
 struct mario_builder {
     static constexpr std::string_view name = "mario";
 

@@ -11,8 +11,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// 1F1B in which each stage, before it alternates, does one forward for each later stage and `further` more. Contract:
-/// one stage per rank.
+/// 1F1B with longer warm-ups: each stage first does one forward for each later stage, and `further` additional
+/// forwards. Contract: one stage per rank.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_forward_one_backward_order(const Graph& g, std::size_t further) {
     OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");

@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload: on each rank, the stashes of `chunks` stages. Among the stages that can be offloaded,
-/// these have the longest lifespans. With `half`, a rank with one stage offloads only every second microbatch.
+/// Flags the stashes to offload: on each rank, the stashes of `chunks` stages. These stages have the longest lifespans
+/// among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -68,7 +68,7 @@ struct offload_share {
     bool half = false;
 };
 
-/// Group sizes to try, sorted by idle time, the least first.
+/// Group sizes to try, sorted by idle time. The size with the least idle time is first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<std::size_t> groups_to_try(const basic_problem<Graph>& p, std::size_t group) {
     if (group > 0) return {group};
@@ -78,8 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// The best of several interleaved orders, one for each group size to try, in which the stashes of the longest-lived
-/// stages are offloaded. If the time is up, returns the best order found until then.
+/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
+/// size to try gives one order. If the time is up, returns the best order found until then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -110,21 +110,22 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 
 /// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
 /// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
-/// microbatch; in this order, offloading a share of the stashes lowers the peak by more than this share.
+/// microbatch. In the published order, offloading a share of the stashes lowers the peak by more than this share.
 ///
 /// The warm-up is postponed. After the computations have their times, transfers are placed around them, into
 /// alternating slots of the copy engines and links. If transfers take different times, or if placement without slots
 /// saves more memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device.
-/// If the limits of device or host require it, offloads come earlier, reloads later, more stashes of the same stages
-/// are offloaded, and computations wait. Without limits, transfers never delay anything.
+/// If the limits of device or host require it, four things change: offloads come earlier, reloads come later, more
+/// stashes of the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
-/// For loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
-/// offloading. Any number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
+/// Needs loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
+/// offloading. Supports any costs and any number of ranks, of ranks per link and of microbatches. Stages that can't be
+/// offloaded are allowed.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages on each rank that offload their stashes; if fewer stages can be offloaded, all of these
-    /// offload.
+    /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
+    /// of these offload.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
     /// and 1.

@@ -31,27 +31,29 @@ namespace detail {
 
 /// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
 struct v_search_parameters {
-    /// Part of the effort for trying blocks with one setting, and number of blocks that are tried whatever the effort.
+    /// Part of the effort for trying blocks with one setting; and the number of blocks that are tried even if this part
+    /// is spent.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
     /// The `tried_further` best blocks are tried with every setting, and with 0 to `more_forwards` − 1 additional
     /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Part of the effort for pulling operations into gaps; the search from the results gets a part of the same size.
-    /// One pull takes as long as `fillings_per_squeeze` fillings with weight gradients.
+    /// Part of the effort for pulling operations into gaps; the search from the results gets a part of the same size. A
+    /// pull of operations takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
-    /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
-    /// order.
+    /// Part of the remaining effort for the search from each of the best orders. Each search thus leaves effort for the
+    /// next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts: `kept` without pulling, `kept_squeezed` after pulling.
+    /// Number of orders from which the local search starts. `kept` of them come without pulling, `kept_squeezed` after
+    /// pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
     /// V-Min.
     std::size_t longest_period = 2 * v_period;
-    /// The ways of filling weight gradients into the best order.
+    /// The ways to fill the best order with weight gradients.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
 };
 
@@ -114,14 +116,14 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once: a rank never needs more, which matters if there are few
+    /// Memory of the stashes of all microbatches at once. A rank never needs more than this, which matters with few
     /// microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
     /// Collects patterns of ever longer periods, up to the first period for which a pattern fits. A period has one
-    /// microbatch, or two that are unevenly spaced.
+    /// microbatch, or two microbatches that are unevenly spaced.
     constexpr void collect() {
         for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
             if (cells % 2 == 0) collect({.period = cells / 2});
@@ -137,9 +139,9 @@ private:
         });
     }
     /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
-    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. On
-    /// the way down the V, all slopes are tried if the period is the shortest possible one. A longer period is tried
-    /// with the least slope only, because it is for problems with little memory.
+    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. All
+    /// slopes on the way down the V are tried if the period is the shortest possible one. Longer periods are for
+    /// problems with little memory, and are tried with the least slope only.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -228,8 +230,8 @@ private:
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
-        // Allows more forwards in the warm-up than the largest stash permits: other stashes may be smaller, or partly
-        // freed by I.
+        // Tries more forwards in the warm-up than the largest stash permits, because other stashes may be smaller, or
+        // partly freed by I.
         for (std::size_t more = 0; more < with_.more_forwards; ++more)
             for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
@@ -237,7 +239,8 @@ private:
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
-    /// Offers the published schedules if an order was found: their constructions may do better with the same blocks.
+    /// Offers the published schedules if an order was found, because their constructions may give better orders from
+    /// the same blocks.
     constexpr void offer_published() {
         if (!best_.found()) return;
         const auto offer = [this](const auto& build) {
@@ -253,7 +256,7 @@ private:
             for (const bool keep_weights : {true, false})
                 attempt(v_lanes(p_.graph, block, {stashes, true, rebuild, keep_weights}));
     }
-    /// Fills weight gradients into the lanes twice: by the real costs, and as if all passes took equally long.
+    /// Fills weight gradients into the lanes in two ways: with the real costs, and with equal costs for all passes.
     constexpr void attempt(compute_lanes lanes) {
         if (stop_()) return;
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
@@ -329,8 +332,8 @@ private:
 
 /// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): the building block for v placement that
 /// gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the paper's blocks
-/// fits, microbatches come less often than every six cells. Warm-up and cool-down are rebuilt, weight gradients fill
-/// the remaining gaps, and a local search improves the best orders.
+/// fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are rebuilt, weight
+/// gradients fill the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 

@@ -9,7 +9,8 @@
 
 namespace optpipe {
 
-/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0: `placement::v`, or an equal map.
+/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. This holds for `placement::v`, and for an equal
+/// map.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const Graph& g) {
     const auto ranks = g.ranks();
     if (g.stages() != 2 * ranks) return false;
@@ -31,14 +32,14 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// The shortest period of a block, in cells: F, I and W of a rank's two stages on one microbatch.
+/// The shortest period of a block, in cells. It has F, I and W of a rank's two stages on one microbatch.
 inline constexpr std::size_t v_period = 6;
 
-/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): how the forward
-/// and then the gradient of a microbatch pass the ranks down and back, and when the next microbatches follow. On the
-/// way back, the distance from one rank to the next is one cell.
+/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): the path of a
+/// microbatch's forward, and then of its gradient, down the ranks and back, and the start of the next microbatches. On
+/// the way back, consecutive ranks are one cell apart.
 struct v_pattern {
-    /// Cells from one rank to the next on the way down, for the first `bend` ranks and after them.
+    /// Number of cells from one rank to the next on the way down: for the first `bend` ranks, and for the others.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
@@ -47,7 +48,7 @@ struct v_pattern {
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;
-    /// As in `building_block`. In the paper a microbatch comes every six cells; if microbatches come less often, fewer
+    /// Period of the `building_block`. In the paper, the period is six cells. With a longer period, fewer microbatches
     /// are in flight.
     std::size_t period = v_period;
     std::size_t group = 1;

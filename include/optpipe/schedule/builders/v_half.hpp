@@ -26,8 +26,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
 }
 
 /// V-Half (Controllable Memory): v placement, memory for ⌊(R + 2)/2⌋ stashes of each of a rank's two stages, and a
-/// bubble that is shorter than 1F1B's by the work on about R/2 microbatches. Any number of ranks and microbatches; full
-/// speed as long as T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
+/// bubble that is shorter than 1F1B's by the work on about R/2 microbatches. Supports any number of ranks and
+/// microbatches. Ranks are kept busy in the steady state if T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
 struct v_half_builder {
     static constexpr std::string_view name = "v-half";
 

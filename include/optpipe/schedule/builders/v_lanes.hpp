@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// How to rebuild the warm-up and the cool-down of a repeated block, where ranks would otherwise wait for microbatches
-/// that don't exist.
+/// How to rebuild the warm-up and the cool-down of a repeated block. Without rebuilding, ranks would wait there for
+/// microbatches that don't exist.
 struct v_phases {
     /// Number of forwards that a rank may do before the first gradient of its first stage.
     std::size_t stashes = 0;
@@ -71,7 +71,7 @@ private:
         std::sort(by_cell.begin(), by_cell.end(), [&](const repeated_pass& x, const repeated_pass& y) {
             return std::pair{x.cell % block.period, x.number} < std::pair{y.cell % block.period, y.number};
         });
-        constexpr auto weight = static_cast<std::size_t>(v_pass::weight); // of either stage
+        constexpr auto weight = static_cast<std::size_t>(v_pass::weight); // the weight gradient of either stage
         sequence_.reserve(v_period * count);
         for (std::size_t period = 0; sequence_.size() < v_period * count; ++period)
             for (const auto& pass : by_cell)
@@ -100,8 +100,8 @@ private:
         return true;
     }
 
-    /// Puts the passes before the first gradient of the first stage. First come the forwards that the stashes permit,
-    /// in an order that avoids waits if possible; then each further forward follows a gradient.
+    /// Appends the passes that come before the first gradient of the first stage: the forwards that the stashes permit,
+    /// in an order that avoids waits if possible. Then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });
@@ -131,8 +131,7 @@ private:
         while (put_up_to(v_pass::first_gradient, all_gradients)) {
         }
     }
-    /// Puts the block's passes, beginning at `from` and ending with the last forward, without the gradients that belong
-    /// to the cool-down.
+    /// Appends the block's passes from `from` to the last forward, except the gradients that belong to the cool-down.
     constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;
@@ -147,7 +146,7 @@ private:
             put(*at);
         }
     }
-    /// Puts the last gradients. The gradients of the last microbatch pass through the ranks, down and back, without
+    /// Appends the last gradients. The gradients of the last microbatch pass through the ranks, down and back, without
     /// waiting. Each earlier microbatch is two cells ahead of the next.
     constexpr void cool_down() {
         auto& first = done(v_pass::first_gradient);

@@ -26,8 +26,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
 }
 
 /// V-Min (Controllable Memory): v placement, memory for ⌊(R + 4)/3⌋ stashes of each of a rank's two stages, and about
-/// two thirds of the bubble of 1F1B if T_F = T_I = T_W. If these times differ, every microbatch adds to the bubble. Any
-/// number of ranks and microbatches.
+/// two thirds of the bubble of 1F1B if T_F = T_I = T_W. If these times differ, every microbatch adds to the bubble.
+/// Supports any number of ranks and microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";
 

@@ -16,18 +16,18 @@
 namespace optpipe {
 namespace detail {
 
-/// The three switches of the heuristic. The heuristic is run with all eight combinations, and the best run counts.
+/// The three switches of the heuristic. The heuristic is run with all eight combinations, and the best result is used.
 struct zero_bubble_switches {
     /// In the warm-up, run only forwards that don't delay the first gradient.
     bool keep_first_gradient = false;
     /// Skip a forward if the next gradient would have to wait for that forward.
     bool prefer_gradients = false;
-    /// Put weight gradients also into gaps that are too short for them.
+    /// Put weight gradients also into gaps that are shorter than these gradients.
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic. The run simulates the schedule while it builds it: every operation is appended after all
-/// its inputs.
+/// One run of the heuristic, which simulates the schedule while building it: every operation is appended after all its
+/// inputs.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
@@ -60,7 +60,7 @@ private:
     constexpr state& own(stage s) { return lanes_[p_.rank_of(s)]; }
     constexpr const state& own(stage s) const { return lanes_[p_.rank_of(s)]; }
     constexpr memory_size limit(stage s) const { return lanes_.limit(p_.rank_of(s)); }
-    /// The time when the input of the next microbatch arrives.
+    /// The time when the input of the stage's next forward arrives.
     constexpr duration forward_arrival(stage s) const {
         return lanes_.arrival(forward(s, microbatch{own(s).forwards}));
     }
@@ -73,8 +73,8 @@ private:
         lanes_.put(forward(s, microbatch{own(s).forwards}), forward_arrival(s));
         ++own(s).forwards;
     }
-    /// Puts a gradient. It is a full backward if three conditions hold: the weight stash exceeds the activation, there
-    /// is no room for the excess, and the problem has full backwards.
+    /// Appends a gradient of the stage. The gradient is a full backward if three conditions hold: the weight stash
+    /// exceeds the activation, there is no room for the excess, and the problem has full backwards.
     constexpr void put_gradient(stage s) {
         const auto& c = p_.costs[s];
         const microbatch m{own(s).gradients};
@@ -105,7 +105,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;)
             put_gradient(stage{i});
     }
-    /// The number of forwards that each stage does before its first gradient, not counting the first forward.
+    /// For each stage, the number of forwards between its first forward and its first gradient.
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};
@@ -134,9 +134,9 @@ private:
         return more;
     }
 
-    /// Puts at most one forward and exactly one gradient on every stage. A stage that has no stash for its gradient
-    /// always does a forward: the stages after it have no stash, and only waiting weight gradients hold memory on the
-    /// stage's rank.
+    /// Appends at most one forward and exactly one gradient on every stage. A stage without a stash for its gradient
+    /// can always do a forward, because only waiting weight gradients hold memory on its rank. The stages after it have
+    /// no stash either.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -152,8 +152,7 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether the input of a forward is there, and whether there is room for it once all waiting weight gradients have
-    /// run.
+    /// Whether the input of a forward has arrived, and the forward has room once all waiting weight gradients have run.
     constexpr bool can_forward(stage s) const {
         const auto& lane = own(s);
         const auto& c = p_.costs[s];
@@ -204,8 +203,8 @@ private:
     lane_builders<Graph, state> lanes_;
 };
 
-/// A refusal that names the rank whose limit is furthest below one stash. The refusal has no reason if every rank has
-/// room for a stash.
+/// A refusal that names the rank whose limit is furthest below one stash. The refusal is empty if every rank has room
+/// for a stash.
 template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(const basic_problem<Graph>& p) {
     refusal why;
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -226,11 +225,12 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; with limits of p and 2p stashes it is ZB-1p and
 /// ZB-2p). Before its first gradient, a stage runs as many forwards as memory and time allow; then it alternates one
 /// forward and one input gradient. A weight gradient is placed if a gap is at least as long, if the gap would make this
-/// rank the one that idles most, or if memory must be freed. The result is the best of eight runs, by the problem's
-/// objective, then by its peak memory.
+/// rank the one that idles most, or if memory must be freed. The result is the best of eight runs: the run with the
+/// least objective and, among equal objectives, the least peak memory.
 ///
-/// One stage per rank, in any order of the ranks; costs, limits and communication may all differ; nothing is offloaded.
-/// Keeps every memory limit; refuses with `over_memory` if a limit is below one stash. O(S²M).
+/// Needs one stage per rank, in any order of the ranks. Costs, limits and communication may differ between stages.
+/// Nothing is offloaded. The schedule keeps every memory limit. Refuses with `over_memory` if a limit is below one
+/// stash. O(S²M).
 struct zero_bubble_auto_builder {
     static constexpr std::string_view name = "zb-auto";
 

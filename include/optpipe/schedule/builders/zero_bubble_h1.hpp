@@ -8,7 +8,7 @@
 namespace optpipe {
 
 /// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): 1F1B with split backwards, whose weight gradients fill
-/// the bubbles at the end. One stage per rank, in any order of the ranks; any number of microbatches.
+/// the bubbles at the end. Needs one stage per rank, in any order of the ranks. Supports any number of microbatches.
 ///
 /// The rank of stage s holds S − s stashes and s weight stashes, so with equal stages no rank needs more than the first
 /// rank of 1F1B. With equal stages, T_W no longer than T_F and T_I, no communication and M ≥ S, the step takes (S −

@@ -7,9 +7,9 @@
 
 namespace optpipe {
 
-/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): runs twice as many forwards ahead as ZB-H1, so that the
-/// ranks are busy before the first gradient arrives, with nearly twice the memory. One stage per rank, in any order of
-/// the ranks; any number of microbatches.
+/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): runs twice as many forwards before the first gradient as
+/// ZB-H1. The ranks are thus busy before the first gradient arrives, and need nearly twice the memory. Needs one stage
+/// per rank, in any order of the ranks. Supports any number of microbatches.
 ///
 /// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. Let the stages be equal, T_W no longer than
 /// T_F and T_I, M ≥ 2S − 1, and T_c the time of a message. Then the span of a rank (its engaged time) is at most its

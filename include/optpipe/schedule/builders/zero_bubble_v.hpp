@@ -20,17 +20,18 @@ namespace optpipe {
 namespace detail {
 
 /// The switches of ZB-V's heuristic: whether a weight gradient that is longer than the gap may run before a forward, or
-/// before the gradient of a rank's second stage. A weight gradient longer than the gap only runs if its rank would
-/// otherwise idle longest.
+/// before the gradient of a rank's second stage. A weight gradient longer than the gap runs only if its rank would
+/// otherwise have idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic. The run simulates the schedule while it builds it.
+/// One run of the heuristic, which simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed` is empty, or has for each rank the time that it may idle even if all other ranks have idled less.
+    /// If not empty, `allowed` has a time for each rank: the rank may idle that long even if all other ranks have idled
+    /// less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
@@ -88,8 +89,8 @@ private:
         return m < count_ ? lanes_.arrival(backward_input(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
 
-    /// While the rank waits until `ready`, puts the weight gradients that fit. With `beyond`, puts one more if the rank
-    /// would otherwise have idled longer than others.
+    /// While the rank waits until `ready`, puts the weight gradients that fit. With `beyond`, puts one more weight
+    /// gradient if the rank would otherwise have idled longer than other ranks.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         const auto& lane = own(r);
         while (lane.has_weight() && lane.clock + next_weight(lane) <= ready + time_slack())
@@ -112,9 +113,8 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// Puts the forwards of the first microbatch, down and back. While the first stages wait for the microbatch to
-    /// return, they run further forwards, as long as there is room for the forwards that must come before the first
-    /// gradient.
+    /// Puts the forwards of the first microbatch, down the ranks and back. Until the microbatch returns, the first
+    /// stages run further forwards, as long as room remains for the forwards that must come before the first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -217,11 +217,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, and no bubble with the memory of
-/// 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then
-/// one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result
-/// is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above all its stashes
-/// together, uses at most the published 2R stashes of the largest stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble and with the
+/// memory of 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first
+/// gradient, then one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs
+/// them. The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above
+/// all its stashes together, uses at most the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -234,8 +234,8 @@ struct zero_bubble_v_builder {
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
         const auto all = 2.0 * static_cast<double>(p.graph.microbatches());
-        // The memory is too small for the heuristic. Returns an order made for more memory, so that `simulate` reports
-        // how much memory the order needs.
+        // The memory is too small for the heuristic. The result is an order for more memory, and `simulate` then
+        // reports the memory that this order needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
@@ -283,7 +283,7 @@ private:
                                      best_order<Graph>& best, stop_check stop) {
         std::vector<duration> allowed;
         auto least = duration::unlimited();
-        constexpr std::size_t most_runs = 64; // a few are usual
+        constexpr std::size_t most_runs = 64; // usually, a few runs are enough
         for (std::size_t runs = 0; runs < most_runs && !stop(); ++runs) {
             detail::zero_bubble_v_run<Graph> run{p, switches, allowed, stop};
             auto made = run.run();

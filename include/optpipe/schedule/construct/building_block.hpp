@@ -33,9 +33,9 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Puts every W on a cell, in the order of their I: on the first cell after its I at which the rank is free in all
-/// repetitions. Returns false if a W finds no free cell, which happens only with several microbatches per group, or
-/// with fewer cells than operations. Contract: F and I don't collide.
+/// Puts every W on the first cell after its I at which the rank is free in all repetitions. W are placed in the order
+/// of their I. Returns false if there is no free cell for a W. This happens only with several microbatches per group,
+/// or with fewer cells than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
@@ -88,7 +88,7 @@ memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>&
     for (const stage s : p.graph.all_stages()) {
         const auto& at = block.cells[s];
         const auto& c = p.costs[s];
-        // If the weight stash exceeds the activation, the excess is added when I starts.
+        // If the weight stash exceeds the activation, the memory grows by the excess when I starts.
         const auto until_input = at.backward_input + (c.weight_stash > c.activation ? 0 : 1);
         for (std::size_t m = 0; m < block.group; ++m) {
             auto& own = level[p.rank_of(s)];

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// An order that was made for the microbatches drawn for one step (a draw), and facts about this draw.
+/// An order that was made for a draw (the microbatches drawn for one step), and facts about this draw.
 struct drawn_order {
     std::vector<operation> operations{};
     /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward doesn't
@@ -22,18 +22,18 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work;
-/// the k-th sequence of `p` takes the place of the other draw's k-th sequence, with its storage options. Slices are
-/// matched by position. If the sequence of `p` has more slices, its further slices are put where the draw's last slice
-/// was. If a rank would wait for inputs or memory, it may run later operations of the order first (`order_dispatcher`),
-/// if that shortens the step. Empty if `p` and the draw have different numbers of sequences, if the order isn't
-/// executable, or if not enough memory can be freed.
+/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work.
+/// The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are matched by
+/// position. If a sequence of `p` has more slices, they all take the place of the last slice in the draw's sequence. A
+/// rank that would wait for inputs or memory may run later operations of the order first (`order_dispatcher`), if that
+/// shortens the step. Empty if `p` and the draw have different numbers of sequences, if the order isn't executable, or
+/// if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Times a schedule with the costs of this problem. The schedule was made for other costs, or for another draw of
 /// microbatches. Two orders are tried, and the better one is used: the given order, and the order with the microbatches
-/// matched by the durations of their operations. A valid schedule is returned unchanged. In problems with pairs or
-/// without factors, only the given order is tried. If both orders fail, the refusal comes from `retime`.
+/// matched by the durations of their operations. A valid schedule is returned unchanged. Only the given order is tried
+/// if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -115,8 +115,8 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-/// The draw for which the schedule was made, as far as the durations of its operations show; the sequences are `p`'s.
-/// Empty if the graphs differ in stages or microbatches.
+/// The draw for which the schedule was made, reconstructed from the durations of its operations. The sequences are
+/// those of `p`. Empty if the graphs differ in stages or microbatches.
 inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};

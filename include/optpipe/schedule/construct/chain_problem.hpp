@@ -52,8 +52,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(
 
 /// The problem that replaces `p` for builders that only support plain problems. The stages form a chain in their order,
 /// and each of `sequences` sequences becomes one microbatch with the mean costs of a sequence. The memory of keys and
-/// values, and the memory that edges hold, are left out. The result is plain, except for the pairs of `p`, which it
-/// keeps if each pair in the chain stands for one pair in `p`.
+/// values, and the memory that edges hold, are left out. The result is plain, except that it keeps the pairs of `p` if
+/// each pair in the chain stands for one pair in `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] problem chain_problem(const basic_problem<Graph>& p, std::size_t sequences) {
     auto chain = to_problem(p);
@@ -72,8 +72,8 @@ template <pipeline_graph Graph>
     return chain;
 }
 
-/// Calls `visit(operation)` for each slice of a sequence; the operation has the kind and the stage of `of`, and the
-/// slice as its microbatch. Forwards and offloads go through the slices in order, all other kinds in reverse.
+/// Calls `visit(operation)` for each slice of a sequence; the operation is `of` with the slice as its microbatch.
+/// Forwards and offloads visit the slices in order, all other kinds in reverse.
 template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
     const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
     for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -36,7 +36,7 @@ public:
     /// The storage option that each cell uses.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
     /// The cheaper options of a cell, the cheapest first. An option is cheaper than the option in use if it takes less
-    /// work or shorter transfers, and not more of the other.
+    /// work and no longer transfers, or shorter transfers and no more work.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
@@ -77,7 +77,7 @@ private:
 };
 
 /// Finds cheaper storage options for the stashes of one rank, such that every other operation keeps its start. Removed
-/// operations leave gaps, and stashes that then stay on the device must fit in addition to the others.
+/// operations leave gaps. Stashes that are no longer dropped or offloaded must fit on the device.
 class storage_in_place {
 public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
@@ -114,7 +114,7 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// The memory that is added from the memory change `from` on.
+    /// An amount of memory that is added from the memory change `from` on.
     struct step {
         std::size_t from = 0;
         memory_size more{};
@@ -163,8 +163,8 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether an option fits in place of `other`: it has only operations that `other` has, none of them is longer, and
-    /// its transfers are no larger.
+    /// Whether an option fits in place of `other`. This is so if `other` has all operations of the option, none of them
+    /// shorter, and no smaller transfers.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;
@@ -194,7 +194,7 @@ private:
 
     const problem& p_;
     memory_size limit_;
-    std::vector<placed> own_{}; ///< sorted by cell
+    std::vector<placed> own_{}; ///< the rank's operations, sorted by cell
     memory_levels levels_;
 };
 
@@ -228,8 +228,8 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes or, if that fails, each half separately. Halving takes few trials if nearly all changes of a
-    /// range are possible.
+    /// Applies all changes at once. If that fails, each half of the changes is tried separately. Halving takes few
+    /// trials if nearly all changes of a range are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;
@@ -282,7 +282,7 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. A search that looks at nothing but the objective leaves room for cheaper storage options.
+/// transfers. After a search for the least objective, cheaper storage options are often possible.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` returns true, the cheapest schedule found is returned.

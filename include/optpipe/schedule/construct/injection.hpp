@@ -11,8 +11,8 @@
 
 namespace optpipe {
 
-/// The order in which microbatches enter the pipeline, and the order in which their gradients come back: the slices of
-/// a sequence come back in reverse.
+/// The order in which microbatches enter the pipeline, and the order in which their gradients come back. The gradients
+/// of a sequence's slices come back in reverse.
 struct injection {
     std::vector<microbatch> forwards{};
     std::vector<microbatch> gradients{};
@@ -26,8 +26,8 @@ struct injection {
 
 namespace detail {
 
-/// The operation in the form that its stage can run: I instead of B on a stage with frozen weights. Empty if the stage
-/// doesn't run the operation in any form.
+/// The operation in the form that its stage can run: for example, I replaces B on a stage with frozen weights. Empty if
+/// the stage doesn't run the operation in any form.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
     if (op.kind == operation_kind::backward && p.costs[op.stage].gradients == gradient_kind::input)
@@ -37,8 +37,9 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Renumbers the microbatches of an order that numbers them by their positions in the order of injection. Number i
-/// becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
+/// Renumbers the microbatches of an order. In the given order, microbatches have their positions in the order of
+/// injection as numbers. Number i becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other
+/// operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

@@ -20,7 +20,7 @@ using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done; times
+/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done. Times
 /// don't matter.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
@@ -59,8 +59,8 @@ template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std:
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at this place of a lane, and one of its inputs that isn't done yet. At a pair, the operation is the
-/// part that lacks an input. If the operation or the pair is ready, there is no input.
+/// The operation at this place of a lane, and one of its inputs that isn't done yet. In a pair, the operation is the
+/// part that lacks an input. The input is empty if the operation or the pair is ready.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>
 missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {
@@ -71,10 +71,11 @@ missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<oper
 
 } // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair, which are
-/// neighbours on their lane, wait for the inputs of both. Refused (`not_executable`) if the lanes wait for each other
-/// in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were done. Lanes
-/// are refused, too, if there isn't one per rank, or if an operation has no stage or microbatch of the graph.
+/// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair are neighbours on
+/// their lane, and both wait for the inputs of both parts. Refused (`not_executable`) if the lanes wait for each other
+/// in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were done. The
+/// lanes are also refused if their number differs from the number of ranks, or if an operation's stage or microbatch
+/// isn't in the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {

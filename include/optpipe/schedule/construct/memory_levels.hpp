@@ -22,7 +22,7 @@ public:
         for (std::size_t i = size_; i-- > 1;)
             combine(i);
     }
-    /// The highest level from `first` to before `last`; 0 if the range is empty.
+    /// The highest of the levels in [`first`, `last`); 0 if the range is empty.
     [[nodiscard]] memory_size highest(std::size_t first, std::size_t last) const {
         return first < last ? highest(root(), first, last) : memory_size{};
     }
@@ -68,10 +68,10 @@ private:
         combine(at.index);
     }
 
-    std::size_t size_ = 1; ///< a power of 2
+    std::size_t size_ = 1; ///< the number of leaves, a power of 2
     /// The highest level below each node. Includes the raises at the node and below it, but not the raises above it.
     std::vector<memory_size> highest_{};
-    /// For each node, the amount by which all levels below it were raised in one piece.
+    /// For each node, the amount by which all levels below it were raised together.
     std::vector<memory_size> raised_{};
 };
 

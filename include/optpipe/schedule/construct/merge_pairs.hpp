@@ -7,13 +7,13 @@
 
 namespace optpipe {
 
-/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if `overlaps` lists the
-/// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
-/// Contract: `s` is valid.
+/// Turns a forward and a backward that are neighbours on a rank into a pair if `overlaps` lists the pair and the step
+/// gets shorter. The result is a schedule of the same operations with other times, or `s` itself. Contract: `s` is
+/// valid.
 ///
-/// Neighbours are merged on all ranks at once, in three ways: each forward with the backward after it, with the
-/// backward before it, or with either of these backwards. Returns the best of the three schedules and `s`; `stop` is
-/// asked before each of the three is made. O(operations × ranks).
+/// Neighbours are merged on all ranks at once, in three ways: each forward is merged with the backward after it, with
+/// the backward before it, or with either of the two. Each way gives a schedule. Returns the best of these three
+/// schedules and `s`. `stop` is polled before each way. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -63,7 +63,7 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair is split again if one part waits for other operations that wait for the
+    /// Merges the lists into one order. A pair is split again if one part must wait for operations that wait for its
     /// other part.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair at the place of the second one. Operations between the two stay in front of the
-    /// pair, except operations of the first one's stage and microbatch: they come after the pair.
+    /// Makes two operations a pair at the place of the second operation. Operations between the two operations come
+    /// before the pair, except those with the stage and microbatch of the first operation: they come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -137,7 +137,7 @@ private:
         return ready;
     }
     [[nodiscard]] bool is_done(const operation& op) const { return done_[number_(op)] != 0; }
-    /// Splits the pair at this place if one of its parts is ready; this part then comes first.
+    /// If one part of the pair at this place is ready, splits the pair and puts this part first.
     bool split(list_type& list, std::size_t at) {
         if (at == list.size() || width(list, at) == 1) return false;
         if (!is_ready(list[at]) && !is_ready(list[at + 1])) return false;

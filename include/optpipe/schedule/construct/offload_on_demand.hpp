@@ -13,13 +13,13 @@
 
 namespace optpipe::detail {
 
-/// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
+/// Places transfers without slots. This suits stages whose transfers take different times, and links that aren't busy.
 ///
-/// The first pass goes backwards in time: every reload gets the latest start for which all reloads are in time on their
-/// engines and the link. The second pass goes forwards: an offload starts as soon as possible if it ends before the
-/// next reload starts on its engine (and, with half duplex, its link); otherwise that reload goes first. Among the
-/// stashes that could be offloaded, the one needed last is offloaded next. Stashes that can't be reloaded in time stay
-/// on the device. O(n · (log n + members)) for n stashes.
+/// The first pass goes backwards in time. Every reload gets the latest start with which all reloads are in time on
+/// their engines and the link. The second pass goes forwards in time. An offload starts as soon as possible if it ends
+/// before the next reload on its engine (and, with half duplex, its link) starts. Otherwise, that reload goes first.
+/// Among the stashes that could be offloaded, the stash that is needed last is offloaded next. Stashes that can't be
+/// reloaded in time stay on the device. O(n · (log n + members)) for n stashes.
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.
@@ -146,7 +146,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether some waiting offload couldn't end before `reload` should start.
+    /// Whether a waiting offload couldn't end before the planned start of `reload`.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

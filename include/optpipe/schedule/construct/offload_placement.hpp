@@ -28,12 +28,12 @@ struct offload_placement {
     /// A stash stays on the device if the time between its forward and its gradient is shorter than this number of
     /// round trips.
     double round_trips = 1.0;
-    /// Every n-th of the microbatches that may be offloaded is offloaded.
+    /// Among the microbatches that may be offloaded, every n-th is offloaded.
     std::size_t every = 1;
 };
 
-/// Finds transfers that leave the times of given computations unchanged: only for stashes in `may_offload`, and only if
-/// they can be reloaded in time. Keeps the rules for engines and links and, without slots, the limits of host memory.
+/// Finds transfers that leave the times of given computations unchanged. Only stashes in `may_offload` that can be
+/// reloaded in time get transfers. Keeps the rules for engines and links and, without slots, the limits of host memory.
 /// Ignores the limits of device memory.
 template <pipeline_graph Graph> class offload_placer {
 public:
@@ -85,10 +85,11 @@ private:
             }
         return transfer_pairs;
     }
-    /// Drops the transfer pairs that aren't in time, and places the others again, until all are in time.
+    /// Drops the transfer pairs that aren't in time, and places the remaining pairs again, until all remaining pairs
+    /// are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
-        constexpr int most_rounds = 8; // seldom reached; pairs that aren't in time then make computations wait
+        constexpr int most_rounds = 8; // seldom reached; if it is, computations wait for pairs that aren't in time
         for (int round = 0; round < most_rounds; ++round) {
             place_all(how, members, transfer_pairs);
             if (std::erase_if(transfer_pairs, [&](const transfer_pair& t) { return !t.is_in_time(slack_); }) == 0)

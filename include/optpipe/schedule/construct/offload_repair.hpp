@@ -17,8 +17,8 @@ namespace optpipe::detail {
 
 /// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
 /// come earlier, and reloads later. If memory still doesn't suffice, more stashes are offloaded, beginning with those
-/// that are needed last. The order of the computations stays the same; they wait for transfers that now come before
-/// them.
+/// that are needed last. The order of the computations stays the same. Computations wait for transfers that now come
+/// before them.
 template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.
@@ -126,7 +126,7 @@ private:
         at(op).offload_done = true;
         forget(held_, op);
     }
-    /// Leaves the stash on the device.
+    /// Leaves the stash of the operation on the device.
     constexpr void stay(const operation& op) {
         at(op).offloads = false;
         forget(waiting_, op);
@@ -145,7 +145,7 @@ private:
             prefetched_.push_back(op);
         }
     }
-    /// Puts the reload that the gradient `op` needs now.
+    /// Appends the reload that the gradient `op` needs now.
     constexpr void fetch(const operation& op) {
         forget(waiting_, op);
         kept_ = make_room(stash(op), op) && kept_;
@@ -222,9 +222,10 @@ private:
     bool kept_ = true;
     std::size_t last_offload_ = 0;
     std::vector<step> done_{};
-    std::vector<operation> waiting_{};    ///< reloads that wait for memory, soonest gradient first
-    std::vector<operation> prefetched_{}; ///< reloads that may still move to a later position
-    std::vector<operation> held_{};       ///< forwards whose stash is on the device and wasn't offloaded
+    std::vector<operation> waiting_{};    ///< reloads that wait for memory; the reload with the soonest gradient is
+                                          ///< first
+    std::vector<operation> prefetched_{}; ///< reloads whose position may still be moved back
+    std::vector<operation> held_{};       ///< forwards whose stashes are on the device and weren't offloaded
 };
 
 } // namespace optpipe::detail

@@ -34,17 +34,17 @@ template <pipeline_graph Graph>
 
 /// The effort of `offload_search`. Defaults without a source are not tuned.
 struct offload_search_parameters {
-    /// Number of rounds that place transfers around the times of the previous round; each round takes as long as the
-    /// first one.
+    /// Number of rounds. Each round places transfers around the times of the previous round, and takes as long as the
+    /// first round.
     int most_rounds = 6;
-    /// Limit of the number of operations examined. Reaching the limit takes a second or two.
+    /// Limit of the number of operations examined. The limit corresponds to one or two seconds.
     std::size_t effort = 5'000'000;
-    /// Stashes that are needed within this number of round trips stay on the device: first 3, as published; then 1, if
-    /// 3 takes too much memory.
+    /// Stashes that are needed within this number of round trips stay on the device. The published number 3 is tried
+    /// first, then 1 if 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. In 54 plans of
-    /// random problems, the best plans were slowed down to twice the length if transfers took two thirds of the step,
-    /// and to 1.1 times the length if they took the whole step.
+    /// Share by which a plan is slowed down at first. The share is doubled until all allowed transfers are in time. In
+    /// 54 plans of random problems, the best plans were slowed down to twice the length if transfers took two thirds of
+    /// the step, and to 1.1 times the length if they took the whole step.
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
     /// If nothing else fits, only every n-th stash is offloaded.
@@ -52,8 +52,8 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If too little memory is free with such transfers, the search tries transfers that computations wait for.
-/// Transfers are placed again around the resulting times, as long as that helps.
+/// nothing. If these free too little memory, it tries transfers that make computations wait. Transfers are placed again
+/// around the resulting times, as long as that improves the result.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
@@ -63,7 +63,7 @@ public:
     }
 
     /// `stop` is polled between attempts and within them, but at least one order is tried. `abandon` also interrupts
-    /// the first attempt; then there may be no order to take.
+    /// the first attempt; in this case there may be no result.
     constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);
@@ -80,7 +80,7 @@ public:
     }
     /// Whether an order was found.
     [[nodiscard]] constexpr bool found() const { return best_ || nearest_; }
-    /// The best order; if none fits the memory, the order that exceeds it least. Contract: `found()`.
+    /// The best order. If no order fits the memory, the order that exceeds it least. Contract: `found()` is true.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
@@ -88,7 +88,7 @@ public:
     [[nodiscard]] constexpr std::size_t spent() const { return spent_; }
 
 private:
-    /// Effort is a deterministic measure of time.
+    /// Whether the effort is spent. Effort is a deterministic measure of time.
     constexpr bool is_exhausted() const { return spent_ > with_.effort; }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
@@ -106,10 +106,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If the stashes kept in this
-    /// way don't fit the memory, all stashes that can be back in time are offloaded. If computations must wait in any
-    /// case, only the order of a plan matters, not its times. Then a plan that is slowed down until the engines can do
-    /// all transfers is better than a plan that drops some.
+    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit
+    /// the memory, all stashes that can be reloaded in time are offloaded. If computations must wait in any case, only
+    /// the order of operations in a plan matters, not their times. In this case the plan is slowed down until the
+    /// engines can do all transfers, which is better than dropping transfers.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);

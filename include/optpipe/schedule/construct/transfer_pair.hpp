@@ -13,13 +13,13 @@ struct transfer_pair {
     optpipe::microbatch microbatch{};
     /// The index of the stage's rank among the ranks on the link.
     std::size_t member = 0;
-    /// The end of the forward, and the start of the gradient.
+    /// The end of the stash's forward, and the start of its gradient.
     duration leaves{};
     duration due{};
     duration offload{};
     duration reload{};
 
-    /// The starts that a placement has chosen.
+    /// The start times that a placement has chosen.
     duration offload_start = duration::unlimited();
     duration reload_start = duration::unlimited();
 

@@ -58,13 +58,14 @@ template <pipeline_graph Graph>
     return names;
 }
 
-/// How a classic problem, which supports only kept and offloaded stashes, represents one storage option of a stage.
+/// Representation of one storage option of a stage in a classic problem, which supports only kept and offloaded
+/// stashes.
 struct uniform_storage {
     /// The options that replace `keep` and `offload` of the classic problem.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the two options differ only by a transfer of everything that the forward leaves; the classic problem
-    /// then has the times of this transfer.
+    /// Whether the two options differ only by a transfer of all memory that the forward leaves. If so, the classic
+    /// problem has the times of this transfer.
     bool may_offload = false;
     /// Whether the option has transfers that the classic problem lacks: an offload right after the forward, and a
     /// reload right before the stash is needed.
@@ -99,7 +100,7 @@ template <pipeline_graph Graph>
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of
 ///   the rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even
 ///   one microbatch fits.
-/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;
+/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer:
 ///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
 ///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because
 ///   of them.
@@ -132,7 +133,7 @@ template <auto Stages> struct uniform_choice {
 
 /// The options that every stage has, and for which `uniform_problem` gives different problems. If two options differ
 /// only by a transfer, the builder decides about the transfer, and only the first option is listed. If builders support
-/// the problem as it is, there is one choice, `keep`.
+/// the problem as it is, the only choice is `keep`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
 uniform_choices(const basic_problem<Graph>& p) {
@@ -178,11 +179,11 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    // Names the memory limits of `p` in the refusal; the builder saw lower limits.
+    // The refusal names the memory limits of `p`, because the builder saw lower limits.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];
-        // There may be a schedule with other options.
+        // Other options may still give a schedule.
         if (!why.sentence.empty())
             why.sentence = {why.sentence.view(), ", with this storage option for all microbatches"};
     }
@@ -195,8 +196,8 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal of the
-/// option that lacks least memory. A stop request ends the search with the best schedule found.
+/// The best schedule over the storage options that every stage has. If no option gives a schedule, returns the refusal
+/// with the smallest lack of memory. A stop request ends the search with the best schedule found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

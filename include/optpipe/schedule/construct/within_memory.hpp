@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends a backward: I and W if there is no B, or if they are allowed and take no more memory than B; otherwise B.
-/// `held` is the memory on the device when the backward starts. A stage that computes no gradients of weights gets no
-/// W, and a stage without gradients gets nothing.
+/// Appends a backward. The backward is split into I and W if full backwards aren't allowed, or if splitting is allowed
+/// and takes no more memory than B. Otherwise it is B. `held` is the memory on the device when the backward starts. A
+/// stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -46,8 +46,9 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
     if (split && has_weight) operations.push_back(backward_weight(s, m));
 }
 
-/// The order of a step in which every microbatch does the same as the previous one, a period later. The start times of
-/// the first microbatch's operations are nominal: order and memory follow from them, but not the final times.
+/// The order of a step in which every microbatch repeats the operations of the previous microbatch one period later.
+/// The start times of the first microbatch's operations are nominal: order and memory follow from them, but not the
+/// final times.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
@@ -57,7 +58,7 @@ public:
     /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
     /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
-        constexpr int steps = 20; // number of halvings; 20 reach a millionth
+        constexpr int steps = 20; // number of halvings; 20 halvings reach a millionth
         const auto path = nominal_end(1.0);
         auto period = p_.busiest_work();
         const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
@@ -73,7 +74,7 @@ public:
             return order();
         }
         auto too_short = period;
-        period = 2.0 * path; // microbatches run one after the other
+        period = 2.0 * path; // with this period, microbatches run one after the other
         for (int i = 0; i < steps; ++i) {
             const auto middle = 0.5 * (too_short + period);
             (place(middle, 1.0) ? period : too_short) = middle;
@@ -83,7 +84,7 @@ public:
     }
 
 private:
-    /// A nominal time, divided into whole periods and a rest.
+    /// A nominal time as a number of whole periods and a remainder.
     struct slot {
         std::size_t periods = 0;
         duration phase{};
@@ -114,7 +115,7 @@ private:
     constexpr bool place(duration period, double stretch) {
         walk(stretch, [&](stage s, bool is_forward, duration start) {
             auto& at = is_forward ? forward_slot(s) : gradient_slot(s);
-            constexpr double most_periods = 1e15; // far more than there are microbatches
+            constexpr double most_periods = 1e15; // far more periods than there are microbatches
             at.periods = static_cast<std::size_t>(std::min(start / period, most_periods));
             at.phase = start - static_cast<double>(at.periods) * period;
         });
@@ -139,8 +140,7 @@ private:
         std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
             return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
         });
-        // Entries are sorted by period instead of being put into a table of periods: there may be far more periods than
-        // microbatches, most of them empty.
+        // Entries are sorted by period. A table of all periods could be much larger, because most periods may be empty.
         struct entry {
             std::size_t period;
             std::size_t position;
@@ -178,7 +178,7 @@ private:
 
 } // namespace detail
 
-/// The serial order, one sequence after the other, in which the stashes of each stage s use the option `option[s]`.
+/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`.
 /// Stashes that must be offloaded are offloaded at once.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
@@ -216,7 +216,7 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
+/// The serial order with the options of `least_memory`. If the problem isn't plain, it uses the options that leave
 /// least on the device after their offloads.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
@@ -234,8 +234,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// The problem in which all microbatches use these options, and nothing is offloaded; empty if an option always
-/// offloads, or if not even one microbatch at a time fits.
+/// The problem in which all microbatches use these options, and nothing is offloaded. Empty if an option always
+/// offloads, or if the memory is too small for a single microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
@@ -250,9 +250,9 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 } // namespace detail
 
-/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches start at equal intervals, with as
-/// many in flight as the memory holds. Microbatches use the storage option with the least recomputation among those
-/// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. Valid if
+/// A decent order, found in the time of a sort. Nothing is offloaded. Microbatches start at equal intervals, and as
+/// many are in flight as the memory holds. Microbatches use the storage option with the least recomputation among those
+/// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. The order is valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,

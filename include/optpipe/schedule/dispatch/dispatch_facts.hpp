@@ -12,24 +12,24 @@
 
 namespace optpipe {
 
-/// The data of a problem that a dispatcher needs; they don't change during a run.
+/// Data of a problem for a dispatcher. They don't change during a run.
 template <pipeline_graph Graph> struct dispatch_facts {
     static constexpr std::size_t stages_extent = Graph::stage_extent;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
 
     microbatch_paths<stages_extent> paths;
     per_rank<bounded_vector<stage, stages_extent>, ranks_extent> stages;
-    /// Ranks that share a host link with each rank, itself included.
+    /// For each rank, the ranks that share its host link, the rank itself included.
     per_rank<bounded_vector<rank, ranks_extent>, ranks_extent> link_mates;
     per_stage<offload_decision, stages_extent> decision;
-    /// Position among the stages of the rank, longest lifespan first.
+    /// Position of each stage among the stages of its rank, longest lifespan first.
     per_stage<std::size_t, stages_extent> lifespan_place;
     /// Stages that must be offloaded even for a single microbatch, and the host memory that this takes on each rank.
     per_stage<unsigned char, stages_extent> must_leave;
     per_rank<memory_size, ranks_extent> host_for_must;
     per_rank<memory_size, ranks_extent> least;
     per_rank<memory_size, ranks_extent> largest_stash;
-    /// The work per microbatch of the busiest rank: no steady state is faster.
+    /// The busiest rank's work per microbatch: a lower limit on the time between microbatches.
     duration cycle{};
     memory_size slack{};
 };

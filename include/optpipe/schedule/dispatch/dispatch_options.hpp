@@ -7,22 +7,22 @@
 
 namespace optpipe {
 
-/// The stage whose forward comes first on a rank that could run forwards of several stages.
+/// The stage whose forward comes first if a rank could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
 /// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
 /// points of `dispatch_search`; not tuned.
 struct dispatch_options {
-    static constexpr double no_limit = 1e9; ///< a depth above any number of microbatches
+    static constexpr double no_limit = 1e9; ///< a depth larger than any number of microbatches
 
-    /// Number of microbatches in flight on a stage at once; 1 stands for the stage's lifespan divided by the cycle
-    /// time. Must be positive. With a depth of 1, microbatches are just enough to keep the busiest rank busy. A larger
+    /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
+    /// Must be positive. With a depth of 1, there are just enough microbatches to keep the busiest rank busy. A larger
     /// depth also fills the time before the first gradient.
     double depth = 1.0;
     /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
     double memory_share = 1.0;
-    /// A weight gradient starts only if this share of it, from 0 to 1, fits before the known arrival of the next
-    /// operation.
+    /// A weight gradient starts only if this share of its duration, from 0 to 1, fits before the known arrival of the
+    /// next operation.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
@@ -30,8 +30,8 @@ struct dispatch_options {
     /// Share, from 0 to 1, of each rank's stages that always offload their stashes: the stages with the longest
     /// lifespans.
     double offload_share = 0.0;
-    /// Memory kept free for transfers, as a number of stashes; stashes that would take this memory are offloaded. A
-    /// negative number means that no memory is kept free.
+    /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
+    /// offloaded. A negative number means that no memory is kept free.
     double staging = -1.0;
     /// The most time by which a reload starts before its gradient is expected, in durations of a reload.
     double lead = 2.0;

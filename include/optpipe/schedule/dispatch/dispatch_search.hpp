@@ -45,11 +45,12 @@ private:
 /// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
 /// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
-    /// Depths, offload shares and stagings are tried together at first, because they interact most.
+    /// Values for the first trials. These trials combine depths, offload shares and stagings, because these parameters
+    /// interact most.
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// After the joint trials, the values of each parameter are tried separately, as long as that helps.
+    /// After the joint trials, the values of each parameter are tried separately, as long as the schedule gets better.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, dispatch_options::no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
@@ -57,24 +58,24 @@ struct dispatch_search_parameters {
     std::array<double, 5> weight_fits{0.0, 0.25, 0.5, 0.75, 1.0};
     std::array<double, 3> forward_waits{0.0, 0.5, 1.0};
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
-    /// Number of trials made whatever the effort, because a schedule is needed.
+    /// Number of trials that are made even if the effort is spent, because a schedule is needed.
     std::size_t least_trials = 8;
     /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
-    /// number, a walk goes farther, and fewer changes are tried a second time.
+    /// number, a walk goes farther, and tries fewer changes a second time.
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
-    /// Each of these four members says how many values there are, from the least one on.
+    /// Each of these four members is the number of values that are drawn, beginning with the least value.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
     std::size_t most_lead = 9;
 };
 
-/// Searches for the run of a dispatcher that gives the shortest step: first its parameters, one after the other, as
-/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs
-/// and within them.
+/// Searches for the run of a dispatcher that gives the shortest step: first by changing its parameters one after the
+/// other, as long as the step gets shorter; then by random exceptions to its rules, which are kept unless the step gets
+/// longer. `stop` is polled between runs and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

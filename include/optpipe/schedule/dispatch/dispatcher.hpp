@@ -36,7 +36,7 @@ public:
             ranks_[r].held.resize(count_);
             ranks_[r].lacking.resize(count_, facts.least[r]);
         }
-        constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
+        constexpr double nearly_one = 0.999; // rounds up, and ignores rounding errors of integral values
         for (const stage s : p.graph.all_stages()) {
             stages_[s].stashes.resize(count_, stash::none);
             const double depth =
@@ -48,10 +48,10 @@ public:
 
     /// Operations, ranks and stages visited per start, approximately.
     static constexpr std::size_t visits_per_start = 16;
-    /// Deterministic work: number of operations, ranks, stages and stashes visited.
+    /// A deterministic measure of work: the number of operations, ranks, stages and stashes visited.
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
-    /// All operations in the order in which they started; after a deadlock, fewer than a step has. `stop` is polled;
+    /// All operations in the order in which they started. After a deadlock, operations are missing. `stop` is polled;
     /// once it is true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         detail::list_schedule(step_, *this, stop);
@@ -88,7 +88,7 @@ private:
     struct rank_state {
         memory_size host_reserved{};
         duration gate = duration::unlimited();
-        /// Weight gradients that may run, by priority.
+        /// Weight gradients that may run, sorted by priority.
         struct queue {
             std::vector<operation> waiting{};
             std::size_t next = 0;
@@ -99,7 +99,7 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// For each microbatch, the memory that it keeps on the device, and the further memory that it needs in the
+        /// For each microbatch, the memory that it keeps on the device, and the additional memory that it needs in the
         /// worst case.
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
@@ -199,11 +199,11 @@ private:
                                                   fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
-    /// Memory that a backward needs beyond the stash, whether the backward is split or full.
+    /// Memory that a backward needs in addition to the stash, whether the backward is split or full.
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Lets the stash stay, because the gradient starts before the offload.
+    /// Leaves the stash of `gradient` on the device, because the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -354,7 +354,7 @@ private:
             if (stays(at(s, m))) total += costs(s).activation;
         return total;
     }
-    /// The further memory that the microbatch needs, in the worst case, until it is finished on this rank.
+    /// The additional memory that the microbatch needs, in the worst case, until it is finished on this rank.
     constexpr memory_size lacking_for(rank r, std::size_t m) const {
         const auto& stages = facts_->stages[r];
         memory_size level{};
@@ -438,7 +438,7 @@ private:
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
-            // A reload that waits for another gradient is reconsidered when that gradient ends.
+            // A reload may wait for another gradient. The reload is reconsidered when that gradient ends.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
                 step_.wake(r, ranks_[r].gate = gate);
@@ -450,7 +450,7 @@ private:
         return true;
     }
 
-    /// The rounding of sums of durations, relative to the time.
+    /// The rounding error of sums of durations, relative to the time.
     static constexpr double time_share = 1e-9;
 
     const basic_problem<Graph>* p_;

@@ -18,8 +18,8 @@
 namespace optpipe {
 namespace detail {
 
-/// One pass over a schedule without transfers. From left to right, each gap takes the first later operation of its rank
-/// that is ready, fits, and keeps the memory within the budget.
+/// One pass over a schedule without transfers. From left to right, each gap is filled with the first later operation of
+/// its rank that is ready, fits into the gap, and keeps the memory within the budget.
 template <pipeline_graph Graph> class gap_filler {
 public:
     constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
@@ -56,7 +56,7 @@ private:
         memory_size held{};
         duration free{};
         for (std::size_t i = 0; i < own.size(); ++i) {
-            // There is no gap before the first operation, because a rank may start late.
+            // The time before the first operation isn't a gap, because a rank may start late.
             if (i > 0 && own[i].start - free > time_slack_) {
                 const auto found = candidate(r, i, free, held);
                 if (found < own.size()) {
@@ -71,9 +71,9 @@ private:
         }
         return moved;
     }
-    /// The first operation, from the i-th on, that can run in the gap before the i-th operation. For each kind of each
-    /// stage, only the next operation is considered. The search looks at the next 12 operations per stage of the
-    /// pipeline: F, I and W of four microbatches.
+    /// The first operation, from the i-th on, that can run in the gap before the i-th operation. Only the next
+    /// operation of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F,
+    /// I and W of four microbatches).
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
@@ -113,7 +113,7 @@ private:
     const per_rank<memory_size, Graph::rank_extent>& budget_;
     known_ends ends_;
     per_rank<std::vector<timed_operation>> own_;
-    /// Number of kinds of operations on the rank: F, I and W of each stage.
+    /// Number of kinds of operations on the rank. F, I and W of each stage are separate kinds.
     per_rank<std::size_t, Graph::rank_extent> kinds_;
     duration time_slack_;
     memory_size memory_slack_;
@@ -121,8 +121,8 @@ private:
 
 } // namespace detail
 
-/// Pulls operations ahead into the gaps of an order without transfers, in passes, as long as that shortens the step, or
-/// until it is stopped. Pulling never makes a rank exceed its budget.
+/// Pulls operations ahead into the gaps of an order without transfers. Passes are repeated until the step gets no
+/// shorter, or the filling is stopped. Pulling never makes a rank exceed its budget.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
                                                      const per_rank<memory_size, Graph::rank_extent>& budget,

@@ -20,21 +20,21 @@
 
 namespace optpipe {
 
-/// The parameters of a `graph_dispatcher`. Any values give orders, of different quality; defaults are not tuned.
+/// The parameters of a `graph_dispatcher`. Any values give orders, of different quality. Defaults are not tuned.
 struct graph_dispatch_options {
-    /// Number of microbatches in flight on a stage; 1 stands for the stage's lifespan divided by the cycle time.
+    /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
     double depth = 1.0;
-    /// Number of microbatches in flight beyond `depth`, by stage.
+    /// For each stage, the number of microbatches in flight beyond `depth`.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
-    /// The largest number of W that wait on a rank: they fill the time in which nothing else can run. If 0, backwards
-    /// are full, or each W runs right after its I.
+    /// The largest number of W that may wait on a rank. Waiting W fill the time in which nothing else can run. If the
+    /// number is 0, backwards are full, or each W runs right after its I.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
-    /// The microbatches in the order in which they enter the pipeline: slices of one sequence follow one another.
+    /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
     /// Whether a forward and a gradient that can both start do so as a pair, if the problem has this pair and it saves
     /// time. An operation doesn't wait for a partner: on 26 drawn problems, waiting gained nothing.
@@ -56,11 +56,11 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients.
 /// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher takes memory only if
-/// the sequences in flight can still be finished in order, each with the memory that its predecessors release (the
-/// banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full backwards. A
-/// careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage option
-/// of `options` offloads.
+/// Ranks may wait for each other's memory. In this case, the result lacks operations. A careful dispatcher takes memory
+/// only if the sequences in flight can still be finished in order, each with the memory that its predecessors release
+/// (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
+/// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -127,7 +127,7 @@ private:
     void set_caps() {
         const auto paths = paths_of(*p_);
         const auto cycle = p_->busiest_work();
-        constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
+        constexpr double nearly_one = 0.999; // rounds up, and ignores rounding errors of integral values
         for (const stage s : p_->graph.all_stages()) {
             const double further = options_->further[s.position()];
             const double depth = options_->depth * (paths.lifespan[s] / cycle) + nearly_one + further;

@@ -21,7 +21,7 @@ public:
         if (op.kind == operation_kind::forward) forward_[cell_(op)] = end;
         if (is_gradient(op.kind)) gradient_[cell_(op)] = end;
     }
-    /// The end of a forward, or of a gradient (I or B alike); unlimited while unknown.
+    /// The end of a forward or of a gradient (I or B); unlimited while unknown.
     [[nodiscard]] OPTPIPE_CONSTEXPR duration operator()(const operation& op) const {
         return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
     }

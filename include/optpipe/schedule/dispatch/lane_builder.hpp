@@ -15,7 +15,7 @@
 
 namespace optpipe::detail {
 
-/// The compute lane of one rank while operations are appended, each as early as its input and the lane allow.
+/// The compute lane of one rank. Operations are appended one by one, each as early as its input and the lane allow.
 struct lane_builder {
     /// The end of the last operation.
     duration clock{};
@@ -23,7 +23,8 @@ struct lane_builder {
     duration idle{};
     memory_size held{};
     bool has_started = false;
-    /// Weight gradients whose input gradient is done, in FIFO order; those before `next_weight` are done.
+    /// Weight gradients whose input gradients are done, in FIFO order. The weight gradients before `next_weight` are
+    /// done, too.
     std::vector<operation> weights{};
     std::size_t next_weight = 0;
 

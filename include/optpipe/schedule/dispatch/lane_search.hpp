@@ -19,26 +19,26 @@
 
 namespace optpipe {
 
-/// How long `lane_search` goes on. Not tuned.
+/// When `lane_search` ends. Not tuned.
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Some swaps leave the objective unchanged, but are worse otherwise. On average, one in this number of such swaps
-    /// is kept, to leave local optima.
+    /// Some swaps leave the objective unchanged, but make the order worse otherwise. On average, one of every n such
+    /// swaps is kept, to leave local optima. This is n.
     std::size_t kept_of_harmless = 16;
 };
 
-/// Local search over the order of the compute operations on each rank: swaps neighbours if the inputs of the second are
-/// ready before the first ends, and keeps a swap unless the order gets worse. `Complete` turns lanes into an order, or
-/// refuses; it may add operations that the lanes lack, such as weight gradients. The order has no transfers.
+/// Local search over the order of the compute operations on each rank: two neighbours are swapped if the inputs of the
+/// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into an
+/// order, or refuses. It may add operations that the lanes lack, such as weight gradients. The order has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Each order that is better than the order in `best` is offered to `best`. Stops when asked to, after `effort`
-    /// operations placed, or after many failures. Returns the number of operations placed.
+    /// Each order that is better than the order in `best` is offered to `best`. Ends after a stop request, after
+    /// `effort` placed operations, or after many failures. Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;
         spent_ = 0;
@@ -68,7 +68,7 @@ public:
 private:
     struct worth {
         duration objective = duration::unlimited();
-        /// The sum over the ranks of the times that they are engaged: a smaller sum leaves room for further swaps.
+        /// The sum of the times that the ranks are engaged. A smaller sum leaves room for further swaps.
         duration engaged{};
         friend constexpr auto operator<=>(const worth&, const worth&) = default;
     };

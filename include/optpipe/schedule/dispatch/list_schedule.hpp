@@ -19,8 +19,8 @@
 
 namespace optpipe::detail {
 
-/// A step while a policy starts its operations in the order of time: the clock, and for each rank the lanes in use and
-/// the memory held.
+/// The state of a step while a policy starts its operations in the order of time: the clock, and for each rank the
+/// lanes in use and the memory held.
 template <pipeline_graph Graph> class running_step {
 public:
     using limits = per_rank<memory_size, Graph::rank_extent>;
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] constexpr duration now() const { return now_; }
     /// The tolerance for times: rounding of sums of durations.
     [[nodiscard]] constexpr duration slack() const { return time_share * now_; }
-    /// The time when the inputs of `op` arrive, apart from its reload and recomputation; unlimited while unknown.
+    /// The time when the inputs of `op` arrive, except its reload and recomputation; unlimited while unknown.
     [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(*p_, op, ends_); }
     /// The end of a forward or gradient that has started; otherwise unlimited.
     [[nodiscard]] constexpr duration end_of(const operation& op) const { return ends_(op); }
@@ -46,7 +46,7 @@ public:
     [[nodiscard]] constexpr bool fits(rank r, memory_size amount) const { return device_[r.position()].fits(amount); }
     /// Number of operations that have started.
     [[nodiscard]] constexpr std::size_t starts() const { return starts_; }
-    /// The started operations, in the order in which they started. To be called once, at the end.
+    /// The started operations, in the order in which they started. Call it once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
     /// Starts an operation now. Contract: the lanes of the operation are free, and the memory that it takes fits.
@@ -79,7 +79,7 @@ public:
 
     /// See `list_schedule`.
     template <class Policy> constexpr void run(Policy& policy, stop_check stop) {
-        constexpr std::size_t between_looks = 1024; // some tenths of a millisecond
+        constexpr std::size_t between_looks = 1024; // polls every few tenths of a millisecond
         started_.reserve(5 * p_->graph.cells());
         for (const rank r : p_->graph.all_ranks())
             touch(r);
@@ -102,7 +102,8 @@ private:
         rank where{};
         operation op{};
         friend constexpr bool operator<(const event& a, const event& b) {
-            return a.time != b.time ? a.time > b.time : a.number > b.number; // for a heap with the earliest on top
+            return a.time != b.time ? a.time > b.time : a.number > b.number; // makes a heap with the earliest time on
+                                                                             // top
         }
     };
 
@@ -164,7 +165,7 @@ private:
     duration now_{};
     std::size_t pushed_ = 0;
     std::vector<event> events_{};
-    /// The ranks that the policy has to look at, and whether each rank is among them.
+    /// The ranks that the policy has to look at; and for each rank, whether it is among them.
     std::vector<rank> queue_{};
     std::vector<unsigned char> touched_;
     operation_list<Graph> started_{};

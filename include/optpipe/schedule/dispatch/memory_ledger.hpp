@@ -18,7 +18,7 @@ public:
     OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     [[nodiscard]] constexpr memory_size limit() const { return limit_; }
-    /// The first time at which `amount` fits, no earlier than `t` and the time of the last `advance`; unlimited if the
+    /// The first time at which `amount` fits, no earlier than `t` or the time of the last `advance`. Unlimited if the
     /// known releases never make enough room.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
         auto level = level_ + amount;
@@ -35,7 +35,7 @@ public:
     }
     /// Whether `amount` fits at the time of the last call of `advance`.
     [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
-    /// Declares that nothing takes memory before `now` any more.
+    /// Declares that nothing takes memory before `now` from this call on.
     constexpr void advance(duration now) {
         now_ = std::max(now_, now);
         for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)
@@ -68,7 +68,7 @@ private:
     memory_size limit_ = memory_size::unlimited();
     memory_size level_{};
     duration now_{};
-    /// Sorted by time; the releases before `next_` are part of `level_`.
+    /// Releases, sorted by time. The releases before `next_` are part of `level_`.
     std::vector<release_at> releases_{};
     std::size_t next_ = 0;
 };

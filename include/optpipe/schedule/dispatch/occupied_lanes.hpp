@@ -12,7 +12,7 @@ namespace optpipe::detail {
 /// rank's host link (`shared`).
 struct occupied_lanes {
     std::size_t own = 0;
-    std::size_t shared = 0; ///< the same as `own` for computations
+    std::size_t shared = 0; ///< for computations, the same lane as `own`
 };
 
 /// Numbers the lanes of all ranks from 0: compute lanes first, then copy engines, then channels of host links.

@@ -20,7 +20,7 @@ namespace optpipe {
 
 /// How closely an `order_dispatcher` follows an order.
 struct order_dispatch_options {
-    /// The number of operations of a rank among which the dispatcher chooses; 1 keeps the order.
+    /// The number of operations of a rank among which the dispatcher chooses. With 1, the order stays as it is.
     std::size_t window = 8;
     /// An operation waits if an operation earlier in the order gets its inputs soon: within this share of the waiting
     /// operation's duration.
@@ -32,17 +32,18 @@ struct order_dispatch_options {
 
 /// Measured on 15 plans of lognormal and uniform draws (8 ranks × 32 microbatches), carried over to other draws: the
 /// best of the orders with these options is 5 % shorter than the given order on average. Each order takes 0.6 ms. With
-/// a window of 32 the memory often ran out.
+/// a window of 32, the memory often ran out.
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 
-/// The windows for an order that takes too much memory: operations that wait for memory must not fill the whole window.
+/// The windows that are tried for an order that takes too much memory. Operations that wait for memory must not fill
+/// the whole window.
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
 /// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
-/// ready and fits the memory. So an order made for other durations loses its gaps. Forwards of a group's stages keep
-/// their order. Ranks may wait for each other's memory; the result then lacks operations. Contract: the order has each
-/// of its operations once, and the problem has all of them.
+/// ready and fits the memory. This closes the gaps that appear if the order was made for other durations. Forwards of a
+/// group's stages keep their order. Ranks may wait for each other's memory. In this case, the result lacks operations.
+/// Contract: no operation appears twice in the order, and the problem has all of the order's operations.
 template <pipeline_graph Graph> class order_dispatcher {
 public:
     order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)
@@ -68,7 +69,7 @@ public:
     // Called by `list_schedule`.
 
     void serve(rank r) {
-        auto& queue = queues_[r]; // the next operation is last
+        auto& queue = queues_[r]; // in reverse: the next operation is at the end
         const auto least = queue.size() - std::min(queue.size(), with_.window);
         for (auto i = queue.size(); i-- > least;) {
             const auto op = queue[i];
@@ -142,9 +143,9 @@ private:
     detail::running_step<Graph> step_;
     std::vector<unsigned char> has_ended_;
     per_rank<std::vector<operation>> queues_;
-    /// Microbatches whose forwards haven't started; the next one is last.
+    /// Microbatches whose forwards haven't started, in reverse: the next microbatch is at the end.
     per_stage<std::vector<microbatch>> forwards_;
-    /// Only for a careful dispatcher.
+    /// Empty unless the dispatcher is careful.
     std::optional<safe_memory<Graph>> safe_{};
 };
 

@@ -31,7 +31,7 @@ public:
 
     struct start_time {
         duration start{};
-        /// The memory that never has room for the operation; `start` is then unlimited.
+        /// The kind of memory in which the operation never fits; `start` is then unlimited.
         std::optional<memory_kind> lacks{};
     };
     /// The earliest start of an operation whose inputs are ready at `ready`.
@@ -64,7 +64,7 @@ public:
     }
     /// Announces that an operation frees, at `end`, `amount` of the memory that other operations took on rank `r`.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }
-    /// Declares that nothing on the rank takes memory before `now` any more.
+    /// Declares that nothing on the rank takes memory before `now` from this call on.
     constexpr void advance(rank r, duration now) {
         device_[r.position()].advance(now);
         host_[r.position()].advance(now);

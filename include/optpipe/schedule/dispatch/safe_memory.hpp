@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// The memory limits of all ranks, with the tolerance.
+/// The memory limits of all ranks, raised by the tolerance.
 template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_problem<Graph>& p) {
     const auto slack = tolerance{}.at(p.memory_scale());
     auto limits = p.memory_limit;
@@ -23,13 +23,13 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 }
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
-/// `is_safe` checks that the sequences in flight can still be finished. Sequences are finished in the order in which
-/// they entered the pipeline, each with the memory that its predecessors release. A sequence's need is its peak if it
-/// runs alone, with full backwards where the problem has them.
+/// `is_safe` checks that the sequences in flight can still be finished. Sequences are assumed to finish in the order in
+/// which they entered the pipeline, each with the memory that earlier sequences release. The need of a sequence is its
+/// memory peak if it runs alone, with full backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
-    /// storage option of its cell; no option offloads.
+    /// storage option of its cell. Contract: no option offloads.
     template <class Stored>
     safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
                 const Stored& stored)
@@ -72,7 +72,8 @@ private:
     memory_size& held_of(const operation& op) {
         return held_[p_->rank_of(op.stage)][sequence_of_[op.microbatch.position()]];
     }
-    /// Finds the peak of each sequence on each rank if it runs alone: forwards, then backwards.
+    /// Finds the memory peak of each sequence on each rank if the sequence runs alone, with all forwards before its
+    /// backwards.
     template <class Stored>
     void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const Stored& stored) {
         auto level = held_;
@@ -101,7 +102,7 @@ private:
         run(is_full ? back : sibling(back, operation_kind::backward_input));
         if (!is_full) run(sibling(back, operation_kind::backward_weight));
     }
-    /// One cell of a sequence is done.
+    /// Marks one cell of a sequence as finished.
     void finish(rank r, std::size_t sequence) {
         --unfinished_[r][sequence];
         while (oldest_[r] < unfinished_[r].size() && unfinished_[r][oldest_[r]] == 0)
@@ -114,7 +115,7 @@ private:
     /// cells.
     per_rank<std::vector<std::size_t>> unfinished_;
     per_rank<std::size_t> oldest_;
-    /// The memory of each sequence on each rank: now, and its peak if it runs alone.
+    /// The memory of each sequence on each rank: the memory held now, and the peak if the sequence runs alone.
     per_rank<std::vector<memory_size>> held_;
     per_rank<std::vector<memory_size>> peak_;
 };

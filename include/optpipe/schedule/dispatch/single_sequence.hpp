@@ -19,9 +19,9 @@
 namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank belong to the
-/// earlier cells. Therefore the options are chosen cell by cell: the option that fits and leaves least on the device.
-/// If some choice of options fits the device, this choice does, unless the host memory is limited.
+/// reverse. During a cell's forward and during its backward, the only other stashes on the rank thus belong to earlier
+/// cells. Options are chosen cell by cell: among the options that fit, the option that leaves the least memory on the
+/// device. If host memory is unlimited and any choice of options fits the device, this choice fits, too.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)
@@ -38,7 +38,7 @@ public:
 
 private:
     struct cell {
-        /// The rank's memory without stashes, while the cell's forward runs and while its gradient runs.
+        /// The rank's memory without stashes, during the cell's forward and during its gradient.
         memory_size in_forward{};
         memory_size in_gradient{};
         storage_index option = 0;
@@ -93,7 +93,7 @@ private:
 
     const basic_problem<Graph>* p_;
     per_rank<memory_size, Graph::rank_extent> limits_;
-    memory_size slack_; ///< the tolerance of the host's limit
+    memory_size slack_; ///< the tolerance of the host memory limit
     std::vector<cell> cells_;
     /// The stash memory of the cells already chosen in this sequence.
     per_rank<memory_size> on_device_{};

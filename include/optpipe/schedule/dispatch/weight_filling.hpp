@@ -17,18 +17,19 @@ namespace optpipe {
 
 /// How weight gradients are inserted between the forwards and input gradients of a rank.
 struct weight_filling {
-    /// The share of a weight gradient, from 0 to 1, that must fit into a gap; otherwise the gap stays empty.
+    /// A weight gradient is inserted into a gap only if at least this share of it, from 0 to 1, fits.
     double share = 1.0;
-    /// Whether ranks that have idled little leave short gaps unfilled. Such a gap is shorter than the weight gradient,
-    /// and at most the difference between the largest idle time of any rank and the idle time of this rank.
+    /// Whether ranks that have idled little leave short gaps unfilled. A gap is short if it is shorter than the weight
+    /// gradient, and no longer than the difference between the largest idle time of any rank and the idle time of this
+    /// rank.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
 namespace detail {
 
-/// Simulates lanes of F and I, and inserts the W of each rank in FIFO order: where the rank waits for an input, or
-/// needs the memory that the W frees.
+/// Simulates lanes of F and I, and inserts the W of each rank in FIFO order: a W is inserted where the rank waits for
+/// an input, or needs the memory that the W frees.
 template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,
@@ -110,8 +111,9 @@ private:
 
 } // namespace detail
 
-/// The order that runs each rank's forwards and input gradients as given, with weight gradients where the rank would
-/// otherwise wait for an input or exceed its budget. Refused (`over_memory`) if a rank can't stay within its budget.
+/// The order that runs each rank's forwards and input gradients as given. Weight gradients are inserted where the rank
+/// would otherwise wait for an input or exceed its budget. Refused (`over_memory`) if a rank can't stay within its
+/// budget.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,

@@ -26,17 +26,17 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// Set if the duration depends on the storage option: for transfers, recomputations, and backwards that recompute.
+    /// The storage option, if the duration depends on it: for transfers, recomputations, and backwards that recompute.
     std::optional<storage_index> storage{};
     /// For a transfer: whether another transfer was running on the same link.
     bool shared = false;
-    /// For a pair: the stage of its forward; `stage` and `kind` are those of its backward.
+    /// For a pair, the stage of its forward. `stage` and `kind` are those of its backward.
     std::optional<optpipe::stage> forward{};
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
     friend bool operator==(const cost_key&, const cost_key&) = default; // needed by nvcc, although <=> declares it
 };
 
-/// The messages of one rank to another.
+/// The sender and the receiver of messages.
 struct rank_pair {
     rank from{};
     rank to{};
@@ -61,7 +61,7 @@ struct measured_costs {
     friend bool operator==(const measured_costs&, const measured_costs&) = default;
 };
 
-/// The peaks of a rank's memory.
+/// The highest memory use of a rank.
 struct memory_peaks {
     memory_size device{};
     memory_size host{};
@@ -75,19 +75,19 @@ struct memory_peaks {
 
 /// Durations of a problem's operations and messages in measured steps.
 ///
-/// Each step may be measured on some ranks only, and added in pieces: pieces with the same number are of one step.
-/// Warm-up steps are detected and left out, unless their number is given. The profile keeps the durations of the latest
-/// steps, so that it follows changes; estimates are computed on demand from all of them.
+/// Each step may be measured on some ranks only, and may be added in several calls with the same step number. Warm-up
+/// steps are detected and left out, unless their number is given. The profile keeps only the durations of the latest
+/// steps, so that it follows changes. Estimates are computed on demand from all kept durations.
 class cost_profile {
 public:
-    /// The default number of steps kept: enough for narrow intervals, and few enough to follow a drift. Not tuned.
+    /// The default number of steps to keep: enough for narrow intervals, and few enough to follow a drift. Not tuned.
     static constexpr std::size_t usual_steps = 100;
 
     explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
 
-    /// Adds the next step, as it ran, in the units of the problem. Durations of messages are derived from the times of
-    /// operations as far as possible. Throws `input_error` for operations that the problem doesn't have, that appear
-    /// twice, or without valid times.
+    /// Adds the measured schedule of the next step, in the units of the problem. Durations of messages are derived from
+    /// the times of operations as far as possible. Throws `input_error` for operations that the problem doesn't have,
+    /// that appear twice, or without valid times.
     void add(const problem& p, const schedule& measured);
     void add(const problem& p, std::uint64_t step, const schedule& measured);
     /// Adds a step with measured messages.
@@ -96,16 +96,16 @@ public:
     void add(std::uint64_t step, const measured_costs& piece);
     /// Adds memory peaks of a rank; the profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
-    /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
-    /// If the number of warm-up steps of this profile was given (`set_warm_up`), it stays.
+    /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
+    /// ranks. A number of warm-up steps that was given for this profile (`set_warm_up`) stays.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
 
-    /// Sets the number of first steps to leave out; if it is empty, the number is detected.
+    /// Sets the number of first steps to leave out. If the argument is empty, the number is detected.
     void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
     [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
-    /// The number of first steps that are left out; at least one step is always used.
+    /// The number of first steps that are left out. At least one step is always used.
     [[nodiscard]] std::size_t warm_up_steps() const;
     [[nodiscard]] std::size_t steps() const { return steps_.size(); }
     [[nodiscard]] bool empty() const { return steps_.empty(); }
@@ -117,7 +117,7 @@ public:
     /// The total number of estimates, of operations and of messages.
     [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
-    /// All measurements kept, by the number of the step.
+    /// All measurements kept, by step number.
     [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
 
     static constexpr double usual_confidence = 0.95;
@@ -143,9 +143,9 @@ private:
         }
         return found;
     }
-    /// How slow each step is: the median of the ratios of its operations, where the ratio of an operation is its
-    /// duration in this step divided by its median duration in all steps. A step's slowness doesn't depend on which
-    /// ranks were measured.
+    /// The slowness of each step: the median of the ratios of its operations. The ratio of an operation is its duration
+    /// in this step, divided by its median duration in all steps. The slowness doesn't depend on which ranks were
+    /// measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
@@ -160,7 +160,7 @@ namespace detail {
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
 /// Whether the problem has an operation of this class. Contract: the problem has the stage.
 [[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
-/// The pair of the problem whose durations have this key; null if there is none.
+/// The problem's pair that this key describes; null if there is none.
 [[nodiscard]] const overlap* overlap_of(const problem& p, const cost_key& key);
 
 } // namespace detail
@@ -219,7 +219,7 @@ OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
 
 /// Marks the transfers that overlap another transfer on the same channel for a substantial share of their duration.
 inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
-    constexpr double least_overlap = 0.05; // share of the duration; smaller overlaps come from inexact clocks
+    constexpr double least_overlap = 0.05; // a share of the duration; smaller overlaps come from inexact clocks
     std::vector<bool> shared(s.operations.size(), false);
     std::map<std::size_t, std::vector<std::size_t>> by_channel;
     for (std::size_t i = 0; i < s.operations.size(); ++i)
@@ -241,9 +241,9 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages along edges, divided by their planned factor, as far as the times of operations show them. A
-/// message lasts from the end of the sender to the start of a receiver that waited for nothing else, on a rank that was
-/// idle when the sender ended.
+/// Durations of messages along edges, divided by their planned factor. They are derived from the times of operations: a
+/// message lasts from the end of the sending operation to the start of the receiving operation. Only messages for which
+/// the receiving rank was idle and waited for nothing else are counted.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());
@@ -380,8 +380,8 @@ inline double planned_factor(const problem& p, const operation& op) {
     return usual > duration{} ? duration_of(p, op) / usual : 1.0;
 }
 
-/// The measured duration of a pair, converted to microbatches whose factors are all 1, and without the time that the
-/// problem plans for recomputation inside the pair's backward.
+/// The measured duration of a pair, converted to microbatches whose factors are all 1. The time that the problem plans
+/// for recomputation inside the pair's backward is subtracted.
 inline duration pair_sample(const problem& p, const operation& f, const operation& b, duration took) {
     const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
     const auto back = sibling(b, b.kind);

@@ -14,11 +14,11 @@ namespace optpipe {
 
 /// When a cost counts as drifted.
 struct drift_options {
-    /// Probability, from 0 to 1, that nothing is reported if nothing has drifted: each of k costs is compared with an
+    /// Probability, from 0 to 1, that nothing is reported if nothing has drifted. Each of k costs is compared with an
     /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report: a share of the operation's planned duration or, for a message, a share of the mean
-    /// forward's. For a smaller change, another plan hardly gains anything. Not tuned.
+    /// The least change to report, as a share of the operation's planned duration; for a message, as a share of the
+    /// mean duration of a forward. If changes are smaller, another plan hardly gains anything. Not tuned.
     double least_change = 0.03;
 };
 
@@ -33,7 +33,7 @@ struct drifted_cost {
     [[nodiscard]] duration change() const {
         return std::max(measured.median, planned) - std::min(measured.median, planned);
     }
-    /// Infinite if the planned duration is 0.
+    /// The change, relative to the planned duration; infinite if the planned duration is 0.
     [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
 };
 
@@ -54,8 +54,8 @@ namespace detail {
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The costs that have drifted since an earlier profile: their confidence intervals don't overlap the earlier
-/// intervals.
+/// The costs that have drifted since an earlier profile. A cost has drifted if its confidence interval doesn't overlap
+/// its interval in the earlier profile.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 
@@ -90,7 +90,7 @@ OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
-/// The duration to which the change of a cost is relative.
+/// The duration relative to which the change of a cost is measured.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
 inline duration scale_of(const problem& p, const rank_pair&, duration) {
     duration sum{};
@@ -99,7 +99,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// Adds the drifted costs to `found`. `planned(key)` is an interval of the planned cost; empty if it is unknown.
+/// Adds the drifted costs to `found`. `planned(key)` is an interval of the planned cost, empty if the cost is unknown.
 template <class Key, class Planned>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Planned& planned, double confidence, const drift_options& options) {
@@ -113,7 +113,7 @@ void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::
     }
 }
 
-/// The confidence that each of several comparisons needs.
+/// The confidence that each of several comparisons needs to give the confidence of the options for all.
 inline double each_confidence(const drift_options& options, std::size_t comparisons) {
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }

@@ -22,14 +22,15 @@ struct estimate {
     /// The true median lies between `low` and `high` with probability `confidence`.
     duration low{};
     duration high{};
-    /// The confidence of the interval from `low` to `high`, which is the narrowest one that reaches the requested
+    /// The confidence of the interval from `low` to `high`. The interval is the narrowest that reaches the requested
     /// confidence. The confidence is lower than requested if there are too few samples: fewer than six for 0.95.
     double confidence = 0.0;
 };
 
 namespace detail {
 
-/// The median of at least one value, in any order; for an even number, the mean of the two in the middle.
+/// The median of at least one value, in any order. If the number of values is even, the mean of the two values in the
+/// middle.
 template <class Value> Value median_of(std::vector<Value> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -46,17 +47,18 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
 }
 
 /// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median; otherwise, if most
-/// samples are equal, every other sample would be an outlier.
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Without this rule, if
+/// most samples are equal, all remaining samples would be outliers.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
     return most_spreads * std::max(spread, least_spread * median);
 }
 
-/// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` are below the interval,
-/// and as many are above it. The interval is exact, from the binomial distribution (Conover, Practical Nonparametric
-/// Statistics, 3.2); for many samples it is from Hoeffding's inequality (1963), and a little wider.
+/// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` samples are below the
+/// interval, and `left_out` samples are above it. The interval is exact, computed from the binomial distribution
+/// (Conover, Practical Nonparametric Statistics, 3.2). For many samples, it is computed from Hoeffding's inequality
+/// (1963), which makes it a little wider.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;
@@ -68,11 +70,12 @@ struct median_interval {
 /// Median, spread and confidence interval of at least one sample, without outliers.
 [[nodiscard]] estimate estimate_of(std::vector<duration> samples, double confidence = 0.95);
 
-/// The number of first values that differ from the rest because of warm-up.
+/// The number of values at the beginning that differ from the rest because of warm-up.
 ///
-/// Leaves out the number of values that minimizes the standard error of the rest, at most half (MSER; White, An
-/// Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last values left
-/// out must be outliers among the rest; otherwise a few noisy values could cause a long warm-up. O(n²).
+/// The number is chosen to minimize the standard error of the remaining values; it is at most half of all values (MSER;
+/// White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last
+/// values left out must be outliers among the remaining values. Otherwise, a few noisy values could cause a long
+/// warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe
@@ -85,7 +88,7 @@ namespace optpipe {
 namespace detail {
 
 OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confidence) {
-    constexpr std::size_t most_exact = 1000; // up to this n, 2^-n is a normal number
+    constexpr std::size_t most_exact = 1000; // up to this number n of samples, 2^-n is a normal number
     if (n > most_exact) {
         const auto samples = static_cast<double>(n);
         const double distance = std::sqrt(0.5 * samples * std::log(2.0 / (1.0 - confidence)));

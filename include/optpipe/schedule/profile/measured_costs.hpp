@@ -6,11 +6,11 @@
 
 namespace optpipe {
 
-/// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
-/// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer, and an
-/// unmeasured pair changes like the sum of its parts. No pair becomes shorter than a part. Factors of microbatches and
-/// sizes of edges stay as planned: samples were divided by them.
+/// The problem with the medians of the measurements. Memory and costs that weren't measured stay as planned. A full
+/// backward that was only measured as a whole is divided into I and W in the planned proportion. A recomputation that
+/// wasn't measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer,
+/// and an unmeasured pair changes like the sum of its parts. No pair becomes shorter than a part. Factors of
+/// microbatches and sizes of edges stay as planned, because samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -29,8 +29,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The medians of a profile. If a transfer was measured alone, samples on a shared link don't count: planning lets the
-/// transfers of a link run one after the other.
+/// The medians of a profile. If a transfer was measured alone on its link, samples with other transfers on the link
+/// don't count, because plans run the transfers of a link one after the other.
 class measured_medians {
 public:
     explicit measured_medians(const cost_profile& profile) {
@@ -94,8 +94,8 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 /// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // The least share of the planned `backward_extra`. Any share above 0 would do; with 0, the option would count as
-    // one without recomputation.
+    // The least share of the planned `backward_extra`. Any share above 0 works. With 0, the option would count as an
+    // option without recomputation.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
@@ -117,7 +117,7 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
 }
 
 /// Sets the durations of all offloads, or of all reloads, in a stage's storage options. Transfers that weren't measured
-/// change by the factor of the largest measured one.
+/// change by the same factor as the largest measured transfer.
 template <class Options>
 void measure_transfers(Options& options, const measured_medians& measured, stage s, operation_kind kind,
                        duration transfer_times::*way) {

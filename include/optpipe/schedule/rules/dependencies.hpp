@@ -33,13 +33,13 @@ template <pipeline_graph Graph>
 }
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
-/// lane. The inputs are at most one operation of the same stage and microbatch, and operations of other stages, of the
-/// stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6, with two
-/// exceptions. `validate` states them independently, and tests compare the two. The JavaScript of `html_timeline.hpp`
-/// knows the input of the same stage.
+/// lane. At most one input is an operation of the same stage and microbatch. Other inputs are operations of other
+/// stages, of the stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6,
+/// with two exceptions. `validate` states them independently, and tests compare both statements. The JavaScript of
+/// `html_timeline.hpp` knows the input of the same stage.
 ///
-/// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
-/// recomputation, its reload, or else its forward.
+/// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is none, it
+/// waits for the reload; if there is no reload either, for the forward.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -54,15 +54,15 @@ template <pipeline_graph Graph>
     }
     return operation{op.stage, kind, op.microbatch};
 }
-/// Calls `visit(before, delay)` for the inputs from other stages and microbatches: the operation starts no earlier than
-/// `delay` after the end of `before`. If `before` is a backward_input, a full backward of the same stage and microbatch
-/// may take its place. `is_simple` is `p.is_simple()`, for callers that ask often.
+/// Calls `visit(before, delay)` for the inputs from other stages and microbatches. The operation starts no earlier than
+/// `delay` after the end of the input `before`. If `before` is a backward_input, a full backward of the same stage and
+/// microbatch may take its place. `is_simple` is `p.is_simple()`; callers compute it once and pass it.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit,
                                         bool is_simple) {
     const stage s = op.stage;
     const microbatch m = op.microbatch;
-    if (is_simple) { // the same as below, in fewer steps
+    if (is_simple) { // the same inputs as below, found in fewer steps
         if (op.kind == operation_kind::forward && !p.is_first(s))
             visit(forward(s.previous(), m), p.hop(s.previous(), s));
         if (is_gradient(op.kind) && !p.is_last(s)) visit(backward_input(s.next(), m), p.hop(s.next(), s));
@@ -95,8 +95,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
 }
 
 /// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
-/// no earlier than `delay` after the end of `op`. The reverse of `for_each_input_of_others`. If `after` is a
-/// backward_input, a full backward of the same stage and microbatch may take its place.
+/// no earlier than `delay` after the end of `op`. The relation is the reverse of `for_each_input_of_others`. If `after`
+/// is a backward_input, a full backward of the same stage and microbatch may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     const stage s = op.stage;
@@ -135,8 +135,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
 }
 
 /// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if it
-/// is unknown. The result is unlimited if the end of an input is unknown. Always inline: callers know the kind, so
-/// little of the function remains. If the function isn't inlined, ZB auto and ZB-V on 64 ranks take a tenth longer.
+/// is unknown. The result is unlimited if the end of an input is unknown. The function is always inlined, because
+/// callers know the kind, and little code remains. Without inlining, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

@@ -48,8 +48,8 @@ template <pipeline_graph Graph, class Operations>
 
 } // namespace detail
 
-/// The operation with the storage option that it implies: a transfer that doesn't name its option has the stage's first
-/// option that offloads the whole stash.
+/// The operation with the storage option that it implies. If a transfer doesn't name its option, this is the stage's
+/// first option that offloads the whole stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
     if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);
@@ -57,9 +57,9 @@ template <pipeline_graph Graph>
 }
 
 /// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
-/// program, or from a builder need not name options: all its operations then have the stage's first option. But if this
-/// option has no transfers, and the sequence has transfers of a microbatch on the stage, all operations of this stage
-/// and microbatch get the stage's first option that offloads the whole stash. Everything else stays.
+/// program, or from a builder need not name options. Its operations then have the stage's first option. If the first
+/// option has no transfers, but the sequence has transfers of a stage and microbatch, all operations of this stage and
+/// microbatch get the stage's first option that offloads the whole stash. All other operations stay as they are.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

@@ -12,8 +12,8 @@ namespace optpipe {
 /// (io/README.md): which copy engine and which channel of a host link a transfer occupies.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// Number of a transfer's copy engine among the engines of its rank: 0, or 1 for inward transfers if there is one
-/// engine per direction.
+/// Number of a transfer's copy engine among the engines of its rank. The number is 1 for inward transfers if there is
+/// one engine per direction, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;
@@ -24,7 +24,8 @@ template <auto Ranks>
     return 2 * r.position() + copy_engine_of(rules, inward);
 }
 
-/// Number of a transfer's channel among the channels of its link: 0, or 1 for inward transfers on a full-duplex link.
+/// Number of a transfer's channel among the channels of its link. The number is 1 for inward transfers on a full-duplex
+/// link, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.duplex == duplex_kind::full && inward ? 1 : 0;
@@ -35,11 +36,11 @@ template <auto Ranks>
     return 2 * std::size_t{rules.link[r]} + host_channel_of(rules, inward);
 }
 
-/// Whether a rank runs one transfer at a time, out or in.
+/// Whether a rank runs only one transfer at a time, in either direction.
 template <auto Ranks> [[nodiscard]] constexpr bool shares_engine(const basic_transfer_rules<Ranks>& rules) {
     return copy_engine_of(rules, false) == copy_engine_of(rules, true);
 }
-/// Whether a link carries one transfer at a time, out or in.
+/// Whether a link carries only one transfer at a time, in either direction.
 template <auto Ranks> [[nodiscard]] constexpr bool shares_channel(const basic_transfer_rules<Ranks>& rules) {
     return host_channel_of(rules, false) == host_channel_of(rules, true);
 }
@@ -51,7 +52,7 @@ template <auto Ranks>
            host_channel_of(rules, a, a_inward) == host_channel_of(rules, b, b_inward);
 }
 
-/// The ranks on each link, by the number of the link.
+/// For each link, the ranks on it.
 template <auto Ranks>
 [[nodiscard]] constexpr std::vector<std::vector<rank>> ranks_by_link(const basic_transfer_rules<Ranks>& rules) {
     std::vector<std::vector<rank>> links(rules.link.size());

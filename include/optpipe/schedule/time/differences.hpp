@@ -12,15 +12,15 @@
 
 namespace optpipe {
 
-/// The planned and the measured durations of all events of one kind, as sums.
+/// The planned and the measured durations of all events of one kind, each as a sum.
 struct time_difference {
     std::size_t count = 0;
     duration planned{};
     duration measured{};
-    /// The largest excess over the planned duration; below 0 if all were faster.
+    /// The largest excess of a measured duration over the planned duration; below 0 if all events were faster.
     duration worst{};
 
-    /// The average excess over the planned duration.
+    /// The average excess of the measured durations over the planned durations.
     [[nodiscard]] constexpr duration mean() const {
         return count == 0 ? duration{} : (measured - planned) / static_cast<double>(count);
     }
@@ -35,15 +35,15 @@ struct time_difference {
 /// The difference for operations of one kind.
 struct kind_difference : time_difference {
     operation_kind kind{};
-    /// The largest delay of a start; below 0 if all were early.
+    /// The largest delay of a start; below 0 if all operations started early.
     duration latest{};
 };
 
-/// Differences by kind, over the operations that both schedules have; kinds without such operations are left out. O(n)
-/// for n operations, and a table of the graph's size.
+/// For each kind, the differences over the operations that both schedules have. Kinds without such operations are left
+/// out. Takes O(n) for n operations, and a table of the graph's size.
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
-/// Reasons why a schedule can't be a measurement of another: operations that only one of them has, that appear twice,
+/// Reasons why a schedule can't be a measurement of another: operations that only one schedule has, that appear twice,
 /// or that have invalid times. Durations and the order of operations may differ.
 [[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
 

@@ -42,8 +42,8 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
-/// The schedule `s`, which was made for other costs, with the times that its order has in this problem. If `s` is valid
-/// for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
+/// The schedule `s`, which was made for other costs, with new times: its order is timed with the costs of this problem.
+/// If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {
@@ -74,10 +74,10 @@ template <pipeline_graph Graph, class Builder>
 } // namespace detail
 
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
-/// long ask `stop`. If the problem isn't plain, a builder for plain problems gets a simpler problem in its place: a
-/// chain of stages, and equal microbatches, one microbatch for each sequence (`chain_problem`). The builder's order is
-/// then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`), unless the
-/// builder made pairs itself.
+/// long ask `stop`. If the problem isn't plain, a builder for plain problems gets a simpler problem in its place
+/// (`chain_problem`): a chain of stages, and one microbatch for each sequence, all with equal costs. The builder's
+/// order is then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`),
+/// unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
@@ -96,8 +96,9 @@ template <pipeline_graph Graph, class Builder>
     return timed;
 }
 
-/// A schedule with its measures. `bound` is a lower bound on the problem's objective, 0 if unknown. A bound that
-/// exceeds the objective by rounding counts as equal. Contract: `bound` exceeds the objective by no more than rounding.
+/// A schedule with its measures. `bound` is a lower bound on the problem's objective; 0 if no bound is known. A bound
+/// that exceeds the objective by rounding is lowered to the objective. Contract: `bound` exceeds the objective by no
+/// more than rounding.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

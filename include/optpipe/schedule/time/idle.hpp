@@ -20,16 +20,16 @@ namespace optpipe {
 
 /// The reason why a rank computes nothing for a while.
 enum class idle_cause {
-    /// Before its first operation.
+    /// The time before the rank's first operation.
     start,
-    /// After its last operation, until the step ends.
+    /// The time after the rank's last operation, until the step ends.
     end,
-    /// No operation has all its inputs: a result of another rank, or its message, is missing.
+    /// No operation has all its inputs, because a result of another rank, or its message, is missing.
     neighbour,
-    /// No operation has all its inputs, and the next one waits for a reload.
+    /// No operation has all its inputs, because the next operation waits for a reload.
     copy,
-    /// Operations have their inputs, but none of them would fit the memory if it started now instead of at its time in
-    /// the schedule.
+    /// Operations have their inputs, but none of them would fit the memory if it started now, before its time in the
+    /// schedule.
     memory,
     /// An operation could run, but the schedule leaves the rank idle, because another operation comes first.
     sequence
@@ -55,7 +55,7 @@ struct idle_time {
     idle_cause cause{};
     duration from{};
     duration to{};
-    /// The operation that ends the gap; none at the end of the step.
+    /// The operation that ends the gap; empty for the gap at the end of the step.
     std::optional<operation> next{};
 
     [[nodiscard]] constexpr duration length() const { return to - from; }
@@ -102,7 +102,7 @@ public:
     }
 
 private:
-    /// The parts of a pair are ready at the same time.
+    /// Gives both parts of a pair the same ready time.
     void join_pair(index first, index second) {
         const auto later = ready_[first] < ready_[second] ? second : first;
         copied_[first] = copied_[second] = copied_[later];
@@ -120,7 +120,7 @@ private:
     }
 
     /// Divides the gap before operation `next` into parts: a part ends when a further operation gets its inputs, or
-    /// when the memory changes. Times within `slack` of each other count as one.
+    /// when the memory changes. Times that differ by at most `slack` count as equal.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             const auto known = now + slack;
@@ -172,11 +172,12 @@ private:
     std::vector<timed_operation> lane_;
     std::vector<memory_point> memory_;
     memory_size limit_;
-    /// The time at which the inputs of each operation in the lane are there.
+    /// For each operation in the lane, the time at which all its inputs are ready.
     std::vector<duration> ready_;
-    /// Whether the last input of each operation is a transfer.
+    /// For each operation, whether its last input is a transfer.
     std::vector<bool> copied_;
-    /// Positions in the lane, sorted by the time of their inputs; the first `taken_` have been put in `waiting_`.
+    /// Positions in the lane, sorted by the time of their inputs; the first `taken_` positions have been moved to
+    /// `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;
     /// Positions of operations that have their inputs and haven't started.
@@ -189,9 +190,9 @@ private:
 /// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
 /// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided where its cause may change: when further operations get their inputs, and when memory is freed or
-/// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.
-/// O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
+/// A gap is divided at the times when its cause may change: when further operations get their inputs, and when memory
+/// is freed or taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had
+/// more memory. O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// Memory in use from `time` on, until the next point.
+/// The memory in use from `time` until the time of the next point.
 struct memory_point {
     duration time{};
     memory_size level{};
@@ -24,7 +24,7 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// A change of the memory that a rank uses; negative if some is freed.
+/// A change of the memory that a rank uses; negative if memory is freed.
 struct memory_change {
     duration time;
     memory_size amount;
@@ -41,7 +41,8 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // These kinds of operations make a change even if its amount is 0, because an instant (`slack`) may begin with it.
+    // These kinds of operations make a change even if its amount is 0, because an instant (of length `slack`) may begin
+    // with the change.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})
@@ -68,7 +69,7 @@ constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, co
     });
 }
 
-/// The curve that results from all changes on a rank. Changes within `slack` are one instant.
+/// The curve that results from all changes on a rank. Changes within `slack` of each other count as one instant.
 OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> changes, duration slack) {
     std::sort(changes.begin(), changes.end(), [](const memory_change& a, const memory_change& b) {
         return a.time != b.time ? a.time < b.time : a.amount < b.amount;
@@ -104,7 +105,7 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken; so the
+/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken. Thus the
 /// stash of an operation shorter than `slack` doesn't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
@@ -124,26 +125,27 @@ memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank
 template <auto Ranks> struct measures_by_rank {
     duration objective{};
     duration makespan{};
-    /// The longest time that any rank is engaged.
+    /// The longest time that a rank is engaged.
     duration span{};
     double bubble_rate = 0.0;
-    /// The largest share of its `busy` time that a rank spends on recomputation, as separate operations or inside the
-    /// backward.
+    /// The share of its `busy` time that a rank spends on recomputation, as separate operations or inside the backward;
+    /// the maximum over all ranks.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
-    /// Number of cells (a stage and a microbatch) that recompute, in an operation of their own or inside the backward.
+    /// Number of cells (pairs of a stage and a microbatch) that recompute, in an operation of their own or inside the
+    /// backward.
     std::size_t recomputes = 0;
     std::size_t pairs = 0;
 };
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The time span in which each rank is engaged: from its first start to its last end, without transfers.
+/// The time span in which each rank is engaged: from the first start to the last end of its computations.
 template <auto Ranks> struct basic_engagement {
-    /// Unlimited if the rank has no operations.
+    /// The first start on each rank; unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};
     per_rank<duration, Ranks> last{};
 
@@ -186,9 +188,9 @@ constexpr duration shortest_computation(const stage_costs& c) {
 
 } // namespace detail
 
-/// The slack for comparisons of times. The slack is relative to the last end or, if that is less, to the serial time,
-/// so that one absurd time doesn't hide other violations. Within floating-point precision, the slack is at most half of
-/// the shortest computation, so that no computation starts and ends at one instant.
+/// The slack for comparisons of times. The slack is relative to the smaller of the last end and the serial time, so
+/// that one absurd time doesn't hide other violations. As far as floating-point precision permits, the slack is at most
+/// half of the shortest computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {

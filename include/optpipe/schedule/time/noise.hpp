@@ -15,13 +15,13 @@
 
 namespace optpipe {
 
-/// How durations vary from step to step. All numbers are relative to the planned durations; the defaults mean no
-/// variation.
+/// How durations vary from step to step. All numbers are relative to the planned durations. With the defaults, nothing
+/// varies.
 struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
-    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: on a
-    /// device that is hot or busy, all operations are slow.
+    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: for
+    /// example, all operations are slow on a hot or busy device.
     double rank_correlation = 0.0;
     /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
     /// link. A link is a host link, or leads from one rank to another. Not tuned.
@@ -33,9 +33,9 @@ struct noise_model {
     std::uint64_t seed = 1;
 };
 
-/// The random durations of one step under a noise model. An operation or message has the same duration in every order,
-/// so that schedules are compared under the same noise (common random numbers). The two parts of a full backward vary
-/// as I and W would if the backward were split. Durations are the same on all platforms, up to the rounding of one
+/// The random durations of one step under a noise model. The duration of an operation or message doesn't depend on the
+/// order, so schedules are compared under the same noise (common random numbers). The two parts of a full backward vary
+/// like the I and W of a split backward. Durations are the same on all platforms, up to the rounding of one
 /// multiplication. Borrows the model.
 class step_noise {
 public:
@@ -48,7 +48,8 @@ public:
 
 private:
     enum purpose : std::uint64_t { operation_time, rank_time, message_time, straggler, host_link, message_link };
-    static constexpr std::uint64_t step_stride = 0x9e3779b97f4a7c15U; // odd, so that steps have different seeds
+    static constexpr std::uint64_t step_stride = 0x9e3779b97f4a7c15U; // an odd number, so that steps have different
+                                                                      // seeds
 
     [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const;
     static std::uint64_t key(purpose why, const operation& op);
@@ -69,8 +70,8 @@ private:
 /// An order, prepared to be run many times with different durations.
 ///
 /// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span`, the warm-up is postponed as in a plan: by the delay that suits the durations of this step,
-/// although a real run doesn't know them beforehand. Borrows the problem.
+/// order. For `span`, the warm-up is postponed as in a plan. The delay suits the durations of this step, although a
+/// real run doesn't know them beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.
@@ -83,8 +84,8 @@ public:
 
 private:
     struct input {
-        std::size_t step; // position in `steps_`
-        duration delay;   // from the end of that step until its output arrives
+        std::size_t step; // the earlier operation, as a position in `steps_`
+        duration delay;   // the time from the end of the earlier operation until its output arrives
     };
     struct prepared {
         operation op{};
@@ -110,7 +111,7 @@ private:
 /// The position of a percentile among `count` sorted values, counted from 1. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
-/// The least of the values such that at least `percent` % of all values are no larger. Contract: there are values.
+/// The least value such that at least `percent` % of all values are no larger. Contract: `values` isn't empty.
 [[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
 
 } // namespace optpipe
@@ -180,7 +181,8 @@ OPTPIPE_INLINE double step_noise::normal(std::uint64_t what) const {
 }
 
 OPTPIPE_INLINE double step_noise::relative(double deviation) const {
-    constexpr double least = 0.1; // limits large spreads: every operation takes time
+    constexpr double least = 0.1; // a lower limit on factors, so that every operation takes time even with large
+                                  // spreads
     return std::max(least, 1.0 + model_->spread * deviation);
 }
 

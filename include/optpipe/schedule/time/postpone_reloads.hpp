@@ -13,9 +13,9 @@
 
 namespace optpipe {
 
-/// Starts every reload as late as its recomputation or gradient, its engine and its link allow, and changes nothing
-/// else: a later reload takes device memory for a shorter time. A postponed reload leaves its stash on the host for
-/// longer, so reloads of ranks with a host limit aren't moved. O(n log n).
+/// Starts every reload as late as its recomputation or gradient, its engine and its link allow. Nothing else changes. A
+/// later reload takes device memory for a shorter time, but leaves its stash on the host for longer. Therefore reloads
+/// of ranks with a host limit aren't moved. O(n log n).
 template <pipeline_graph Graph>
 constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const cell_numbering cell{p.graph};

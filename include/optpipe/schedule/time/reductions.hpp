@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The time of the reduction of a stage's gradients over the pipelines that train the same model.
+/// The times at which a stage's gradients are reduced over the pipelines that train the same model.
 struct timed_reduction {
     optpipe::stage stage{};
     duration start{};
@@ -20,7 +20,7 @@ struct timed_reduction {
     friend constexpr bool operator==(const timed_reduction&, const timed_reduction&) = default;
 };
 
-/// A step with data parallelism.
+/// The measures of a step with data parallelism.
 struct reduced_step {
     /// The reductions of all stages, in the order of their starts.
     std::vector<timed_reduction> reductions;
@@ -30,10 +30,11 @@ struct reduced_step {
     duration exposed{};
 };
 
-/// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each after the last weight
-/// gradient of its stage, concurrently with the remaining operations, and one after the other on each rank. `times` are
-/// the durations of the reductions by stage, in the problem's unit. All pipelines run the same schedule, so no
-/// reduction waits for another pipeline. O(n) for n operations, and O(S log S) for S stages.
+/// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each reduction runs after the
+/// last weight gradient of its stage, concurrently with the remaining operations. The reductions of a rank run one
+/// after the other. `times` are the durations of the reductions by stage, in the problem's unit. All pipelines are
+/// assumed to run the same schedule at the same times, so no reduction waits for another pipeline. O(n) for n
+/// operations, and O(S log S) for S stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr reduced_step simulate_reductions(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                          const per_stage<duration>& times) {

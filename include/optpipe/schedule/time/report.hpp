@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// (objective − bound) / objective: the share of the objective that a better schedule might save; 0 if the objective is
+/// (objective − bound) / objective, the share of the objective that a better schedule might save. 0 if the objective is
 /// 0.
 [[nodiscard]] constexpr double relative_gap(duration objective, duration bound) {
     return objective > duration{} ? (objective - bound) / objective : 0.0;
@@ -23,7 +23,7 @@ struct schedule_report {
     optpipe::measures measures;
     /// A proven lower bound on the objective of every valid schedule of the problem, if one is known.
     std::optional<duration> bound;
-    /// Whether the schedule has forwards alone (`plan_forwards`); the bound is then for schedules without backwards.
+    /// Whether the schedule has forwards alone (`plan_forwards`). If so, the bound is for schedules without backwards.
     bool forward_only = false;
 
     /// The relative gap, if there is a bound.

@@ -20,9 +20,9 @@
 
 namespace optpipe {
 
-/// Places operations one after the other, each as early as the rules (io/README.md) and the operations already placed
-/// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
+/// Places operations one after the other, each as early as the rules of a valid schedule (io/README.md) and the
+/// operations already placed allow. Each lane, link and memory keeps the order of the calls. A pair is placed by the
+/// call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -59,18 +59,18 @@ public:
         return obstacle::none;
     }
 
-    /// Whether the first part of a pair waits for the second.
+    /// Whether the first part of a pair is still waiting for its second part.
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input: `op`, unless all inputs of `op` are there; then the first part of its pair.
+    /// The operation that lacks an input. This is `op`, or the first part of its pair if all inputs of `op` are ready.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// An input of the operation that hasn't been placed, or a placed operation that excludes `op`. Contract:
-    /// `place(op)` returned `input_missing`.
+    /// The reason why `op` lacks its input: an input of the operation that hasn't been placed, or a placed operation
+    /// that excludes `op`. Contract: `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -132,7 +132,7 @@ private:
         return is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind) : memory_effect_of(p, op);
     }
 
-    /// The first part of a pair on this rank that waits for the second, or null.
+    /// The first part of a pair on this rank that still waits for its second part; null if there is none.
     constexpr const operation* first_part_on(rank r) const {
         return !first_parts_.empty() && first_parts_[r.position()].is_paired ? &first_parts_[r.position()] : nullptr;
     }
@@ -179,7 +179,7 @@ private:
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
     }
 
-    /// The storage option of the stage and microbatch, as given by their forward, once the forward has been placed.
+    /// The storage option that the forward of the stage and microbatch has. Contract: the forward has been placed.
     constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
 
@@ -204,8 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group still run their forwards in one order if `op`, a forward, comes next. Returns
-    /// true if the stage has no group.
+    /// Whether all stages of the group still run their forwards in the same order if the forward `op` comes next.
+    /// Returns true if the stage has no group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
@@ -225,10 +225,10 @@ private:
     cell_numbering cell_;
     /// The storage option of each cell whose forward has been placed.
     std::vector<storage_index> storage_;
-    /// The microbatches whose forwards have been placed, by stage; only of stages in groups.
+    /// For each stage in a group, the microbatches whose forwards have been placed.
     std::vector<std::vector<microbatch>> forwards_{};
-    /// For each rank, the first part of a pair that waits for its second part; an unmarked operation if no pair waits.
-    /// The list is empty until the first pair.
+    /// For each rank, the first part of a pair that waits for its second part; an operation that isn't marked as paired
+    /// if no pair waits. The list stays empty until a pair is placed.
     std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
@@ -253,13 +253,13 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
         level[p.rank_of(op.stage)] -= device ? effect.released_at_end : effect.host_released_at_end;
         if (device) for_each_release_of_others(p, op, [&](rank of, memory_size amount) { level[of] -= amount; });
     };
-    per_rank<operation, Graph::rank_extent> first_part(p.graph.ranks()); // of each rank's last pair
+    per_rank<operation, Graph::rank_extent> first_part(p.graph.ranks()); // the first part of each rank's last pair
     const auto run = [&](const operation& op) {
         auto& first = first_part[p.rank_of(op.stage)];
         const auto* pair = is_second_part(op) ? overlap_of(p, first, op) : nullptr;
         acquire(op, pair && device ? pair->memory : memory_size{});
         if (op.is_paired && op.kind == operation_kind::forward)
-            first = op; // released with the second part
+            first = op; // its memory is released with the second part
         else
             release(op);
         if (pair) release(first);
@@ -313,7 +313,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// The refusal for an order that ends too early; names an operation that could have come next.
+/// The refusal for an order that ends too early. It names an operation that could have come next.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -347,10 +347,10 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory. The refusal names the rank that lacks most.
+/// The refusal of an order that needs too much memory. It names the rank that lacks the most memory.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
-    // The memory that the whole order needs is defined only if the problem has all its operations.
+    // The memory that the whole order needs is only defined if the problem has all operations of the order.
     const operation_numbering<Graph> number{p.graph};
     for (std::size_t i = 0; i < given.operations.size(); ++i)
         if (const auto& op = given.operations[i]; !number.contains(op) || !is_possible(p, op))
@@ -371,13 +371,14 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow while each lane, link
-/// and memory keeps the order. An operation waits for memory that an earlier operation of the order frees.
+/// Gives an order its earliest times. Each lane, link and memory keeps the order. Within this order, every operation
+/// starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier operation of the
+/// order frees.
 ///
-/// The result is never later than any valid schedule that starts its operations in this order. An order with missing or
-/// repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of an order
-/// that needs too much memory names the rank, and the memory that it lacks. Transfers need not name their storage
-/// option (`with_storage_of_transfers`). O(number of operations).
+/// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
+/// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
+/// an order that needs too much memory names the rank, and the memory that it lacks. Transfers need not name their
+/// storage option (`with_storage_of_transfers`). O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
                                                                 const basic_order<Graph>& sequence) {
@@ -385,7 +386,7 @@ template <pipeline_graph Graph>
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;
-    std::size_t finished = 0; // pairs of a stage and a microbatch
+    std::size_t finished = 0; // number of cells (pairs of a stage and a microbatch) that are finished
     const bool is_full = is_plain(p);
     for (std::size_t i = 0; i < sequence.operations.size(); ++i) {
         const auto& op = sequence.operations[i];
@@ -425,8 +426,8 @@ template <pipeline_graph Graph>
     return static_cast<placer<Graph>&&>(place).result();
 }
 
-/// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else. On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
+/// Postpones the forwards before each rank's first backward as far as all later operations allow. Nothing else changes.
+/// On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
 /// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
 /// stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>

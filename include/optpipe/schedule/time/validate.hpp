@@ -18,7 +18,7 @@
 
 namespace optpipe {
 
-/// The rule of a valid schedule (io/README.md) that is broken.
+/// The rule of a valid schedule (io/README.md) that is violated.
 enum class broken_rule {
     unknown_operation,
     cannot_offload,
@@ -46,7 +46,7 @@ enum class broken_rule {
     host_memory,
 };
 
-/// One broken rule, as numbers. The meaning of the fields depends on the rule; `describe` puts them into words.
+/// One violation of a rule, as numbers. The meaning of the fields depends on the rule; `describe` puts them into words.
 struct fault {
     broken_rule rule{};
     optpipe::rank rank{};
@@ -122,7 +122,7 @@ private:
                 sound = false;
                 continue;
             }
-            if (!op_is_of_its_stage(op)) continue; // `check_backward` reports it
+            if (!op_is_of_its_stage(op)) continue; // `check_backward` reports this operation
             if (is_transfer(op.kind) && !stored(op).offloads()) {
                 report(broken_rule::cannot_offload, op);
                 continue;
@@ -221,7 +221,8 @@ private:
         p_.groups.for_each_member(
             s, [&](stage member, duration delay) { after(g, find(member, operation_kind::forward, m), delay); });
         if (!p_.groups.has(s) || m.position() + 1 >= p_.graph.microbatches() || !f) return;
-        // The order of a group's forwards: compared between this stage and the others, microbatch by microbatch.
+        // Compares the order of forwards on this stage with the order on the other stages of its group, microbatch by
+        // microbatch.
         p_.groups.for_each_member(s, [&](stage member, duration) {
             if (!(s < member)) return;
             for (microbatch other = m.next(); other.position() < p_.graph.microbatches(); ++other)
@@ -253,7 +254,8 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
-    /// Rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, which `overlaps` lists.
+    /// Rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, and `overlaps` lists
+    /// these pairs.
     constexpr void check_pairs(const std::vector<timed_operation>& own) {
         lane parts;
         for (const auto& timed : own)
@@ -312,8 +314,7 @@ private:
         exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
             return 2 * p_.rank_of(op.stage).position() + (rules.engines == 2 ? inward(op) : 0);
         });
-        // The link of a single rank needs a check only if it is stricter than the copy engines, which were checked
-        // above.
+        // The link of a single rank is checked only if it is stricter than the copy engines, which were checked above.
         std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
         for (const auto l : rules.link)
             ++sharers[l];
@@ -389,7 +390,8 @@ constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedul
     return {has_rank ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)};
 }
 
-/// All violations of a schedule; each names the rank, the operation and the times. Empty if the schedule is valid.
+/// All violations of a schedule. Each names the rank, the operation and the times. The list is empty if the schedule is
+/// valid.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                               tolerance t = {}) {

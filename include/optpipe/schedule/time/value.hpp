@@ -9,8 +9,9 @@
 namespace optpipe {
 
 /// The value of a schedule: its objective and, to decide between equal objectives, the time that it spends on transfers
-/// and recomputation. If two steps have the same planned length, the one with more transfers and recomputation runs
-/// longer in practice: both compete for links, memory and processors with work that the problem doesn't know.
+/// and recomputation. If two steps have the same planned length, the step with more transfers and recomputation takes
+/// longer in practice. Transfers and recomputation compete for links, memory and processors with work that isn't part
+/// of the problem.
 struct schedule_value {
     duration objective = duration::unlimited();
     duration storage = duration::unlimited();
@@ -36,7 +37,7 @@ template <pipeline_graph Graph>
 
 /// Whether two sums of durations are equal except for rounding. Contract: the sums aren't negative.
 [[nodiscard]] constexpr bool is_same_sum(duration a, duration b) {
-    constexpr double nearly_one = 1.0 - 1e-9; // above the rounding of a million terms
+    constexpr double nearly_one = 1.0 - 1e-9; // larger than the rounding error of a sum of a million terms
     return a >= nearly_one * b && b >= nearly_one * a;
 }
 [[nodiscard]] constexpr bool is_better(const schedule_value& a, const schedule_value& b) {

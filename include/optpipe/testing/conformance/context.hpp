@@ -23,37 +23,38 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Bytes of each copy and message. Only errors during a running copy need large copies; all other errors are found
-    /// at any size.
+    /// Size of each copy and message in bytes. Only errors during a running copy need large copies. All other errors
+    /// are found with any size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
-    /// Number of commands that go through another lane while one lane is held: enough for a missing wait to show.
+    /// Number of commands that go through another lane while a lane is held. The number is large enough to reveal a
+    /// missing wait.
     std::size_t chances = 50;
-    /// Whether to end with an error in a lane, after which the executor is unusable.
+    /// Whether to end with an error in a lane. After it, the executor can't be used any more.
     bool with_error = true;
-    /// Whether the error at the end is a `cancel` of rank 0 instead of an exception of its work. An executor can be
-    /// checked with only one of the two errors, because an executor is unusable after an error.
+    /// Whether the error at the end is a `cancel` of rank 0 instead of an exception of its work. One executor can be
+    /// checked with only one of these errors, because it can't be used any more after an error.
     bool by_cancel = false;
-    /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
-    /// that another rank is gone. If ranks detect losses by themselves, a rank's error names that rank itself, and the
-    /// operation that the rank waited for.
+    /// Whether all ranks get the error of the rank where the failure started. In some executors, each rank detects on
+    /// its own that another rank is gone. In this case, a rank's error names this rank itself, and the operation for
+    /// which it waited.
     bool same_error = true;
-    /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
-    /// up to two lanes of a rank at a time. Set to false for virtual time, or if fewer than two lanes of a rank can be
-    /// blocked at a time. The option has no effect on executors that call work immediately, such as executors with
-    /// streams: the checks never block such work.
+    /// Whether work may block if the lane calls it after all earlier commands. If so, work holds up to two lanes of a
+    /// rank at a time, until the checks release them. Set it to false for virtual time, or if fewer than two lanes of a
+    /// rank can be blocked at a time. The option has no effect on executors that call work immediately, such as
+    /// executors with streams, because the checks never block such work.
     bool work_may_block = true;
-    /// Number of moments (`detail::a_moment`) that a check waits before it gives up the run as stuck: half a minute on
-    /// an idle machine, and longer where threads have to wait for a processor.
+    /// Number of moments (`detail::a_moment`) after which a check that waits counts as stuck, and the run ends. The
+    /// time is half a minute on an idle machine, and longer if threads must wait for a processor.
     std::size_t patience = 200'000;
 };
 
 namespace detail {
 
-/// The time for which waiting threads sleep, so that others can run.
+/// The time for which waiting threads sleep, so that other threads can run.
 inline constexpr std::chrono::microseconds a_moment{100};
 
-/// Thrown when a check is stuck, which ends the run.
+/// Thrown when a check is stuck. The exception ends the run.
 struct gave_up {};
 
 /// State shared by the checks of one rank: the executor, and the violations found.
@@ -110,7 +111,7 @@ public:
         waits_.store(false);
         return condition();
     }
-    /// Whether the checks themselves wait, not a call of the executor.
+    /// Whether the checks themselves are waiting. Calls of the executor don't count.
     [[nodiscard]] const std::atomic<bool>& waits() const { return waits_; }
 
     [[nodiscard]] lane_type lane(lane_kind kind, std::size_t commands = 64) { return on_.open_lane(kind, commands); }
@@ -132,7 +133,7 @@ public:
     void exchange(lane_type& in, std::initializer_list<execution::message_end> messages) {
         on_.transport().exchange(in, {messages.begin(), messages.size()});
     }
-    /// The pieces must live until the executor has finished.
+    /// Appends copies. The pieces must exist until the executor has finished.
     void copy(lane_type& in, execution::copy_direction way, const execution::copy_piece& piece) {
         const bool leaves = way == execution::copy_direction::out;
         on_.copies().copy(in, way, label(leaves ? operation_kind::offload : operation_kind::reload), {&piece, 1});
@@ -149,7 +150,7 @@ public:
     }
 
 private:
-    /// Number of polls without sleeping: most conditions become true at once.
+    /// Number of polls without sleeping, because most conditions become true quickly.
     static constexpr std::size_t at_once = 100;
 
     void finish_after_failure() {

@@ -14,10 +14,10 @@
 namespace optpipe::testing::detail {
 
 /// Checks in which a message holds a lane back, for lanes of any kind. A rank receives a message that its neighbour
-/// sends late: after many other messages, and after the neighbour knows that the rank has reached the wait. The ranks
-/// are examined one after the other; the next rank helps.
+/// sends late. Before it sends this message, the neighbour sends many other messages, and learns that the rank has
+/// reached the wait. The ranks are examined one after the other. The next rank helps with each.
 ///
-/// These checks also suit transports that run all messages of a direction in the order of issue.
+/// These checks also work with transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;
@@ -46,7 +46,8 @@ private:
         if (in_.previous() == examined) in_.attempt(place, help);
     }
 
-    /// The rank's buffers: `count` on the device, `count` on the host, and a few bytes for messages without content.
+    /// The rank's buffers: `count` buffers on the device, `count` on the host, and a few bytes for messages without
+    /// content.
     struct buffers {
         buffers(Context& in, std::size_t count)
             : in_{in}, device_{in.on().memory().device(count * in.how().bytes)},
@@ -68,7 +69,7 @@ private:
     };
 
     [[nodiscard]] std::size_t commands() const { return in_.how().chances + 8; }
-    /// Pings are gradients, so that activations don't queue up behind pings.
+    /// Sends pings. Pings go in the direction of gradients, so that activations don't wait behind them.
     void send_pings(lane_type& from, std::span<const std::byte> data) {
         for (std::size_t i = 0; i < in_.how().chances; ++i)
             in_.send(from, backward, in_.next(), i, data);
@@ -79,8 +80,8 @@ private:
     }
 
     /// Makes two copies of data that arrives by message: one in the message's lane, and one in another lane that waits
-    /// for a marker recorded after the message. The marker is also recorded once before the message; the waiting lane
-    /// must not take this first record for the second.
+    /// for a marker recorded after the message. The marker is also recorded once before the message. The waiting lane
+    /// must not confuse this first record with the second.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
@@ -121,7 +122,7 @@ private:
         }
     }
 
-    /// A send ends only when its data may be overwritten.
+    /// Checks that a send ends only when its data may be overwritten.
     void overwrite_what_was_sent() {
         const buffers own{in_, 2};
         const execution::copy_piece right{own.device(0), own.host(0)};

@@ -14,12 +14,12 @@
 
 namespace optpipe::testing::detail {
 
-/// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
+/// Holds a lane by work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. The time of the check's waits doesn't count for the
-    /// gate's limit, because these waits have a limit of their own. The rest of the time counts for the limit, because
-    /// the host may be stuck in a call, or held up on a busy machine.
+    /// `host_waits` tells whether the check itself is waiting. The time of these waits doesn't count for the gate's
+    /// limit, because they have their own limit. All other time counts, because the host may be stuck in a call, or
+    /// delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -34,7 +34,7 @@ public:
         }
     }
     [[nodiscard]] bool is_entered() const { return entered_.load(); }
-    /// Whether the gate was never opened, because the thread that opens it was stuck.
+    /// Whether the gate was never opened, because the thread that should open it was stuck.
     [[nodiscard]] bool is_abandoned() const { return abandoned_.load(); }
 
 private:
@@ -70,8 +70,8 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work holds a lane back, for lanes that call work when its turn comes. Only the check ends the work
-/// that holds a lane. So a command that doesn't wait for the holding work runs before that work ends.
+/// Checks in which work holds a lane back, for lanes that call work after all earlier commands. Only the check ends the
+/// work that holds a lane. A command that doesn't wait for this work thus runs before the work ends.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -99,11 +99,11 @@ public:
 
 private:
     static constexpr std::size_t stale = 250;
-    /// No check here depends on the size.
+    /// No check here depends on this size.
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether work is called by another thread than the one that launches it.
+    /// Whether work is called by another thread than the thread that launches it.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});
@@ -187,7 +187,8 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// A wait is for the last record before it, not for a later one that exists when the lane reaches the wait.
+    /// Checks that a wait is for the last record before it. It isn't for a later record that exists when the lane
+    /// reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();
@@ -213,7 +214,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for a marker that is recorded again");
     }
 
-    /// One lane waits for two markers, and two lanes wait for one.
+    /// Checks one lane that waits for two markers, and two lanes that wait for one marker.
     void check_several() {
         auto& one = make_flag();
         auto& other = make_flag();
@@ -272,7 +273,7 @@ private:
     static void launch(lane_type& on, std::atomic<bool>& flag) {
         on.launch(Context::label(forward), raises_flag{&flag});
     }
-    /// Holds the lane from here on.
+    /// Holds the lane from this point on.
     work_gate& hold(lane_type& on) {
         auto& gate = gates_.emplace_back(in_.how().patience, in_.waits());
         on.launch(Context::label(backward), passes_gate{&gate});
@@ -283,7 +284,7 @@ private:
             g.open();
         in_.give_up(place, reason);
     }
-    /// A call that waits for commands in a lane is stuck until the gate opens or gives up.
+    /// Checks that calls return. A call that waits for commands in a lane is stuck until the gate opens or gives up.
     void check_that_calls_return() {
         for (const auto& g : gates_)
             if (g.is_abandoned()) give_up("lane", "a call that puts something into a lane waits for what is in a lane");
@@ -316,7 +317,7 @@ private:
     }
 
     Context& in_;
-    /// Objects that work in lanes refers to; they outlive the lanes.
+    /// Objects to which work in lanes refers. They outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};

@@ -13,16 +13,16 @@ namespace optpipe::milp::search {
 
 /// The result of conflict analysis: a clause that holds everywhere, and the level at which it becomes unit.
 struct learned_clause {
-    /// The first literal is the one to be implied; the second belongs to the level to backtrack to. If the clause is
-    /// empty, the problem is infeasible.
+    /// The first literal becomes implied. The second literal belongs to the level to which the search backtracks. If
+    /// the clause is empty, the problem is infeasible.
     std::vector<literal> literals;
     std::uint32_t back_to = 0;
     std::uint32_t levels = 0;
 };
 
-/// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), over bounds instead of
-/// Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns (Achterberg,
-/// 2007). Bounds of continuous columns are always traced back to the literals that implied them.
+/// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), applied to bounds
+/// instead of Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns
+/// (Achterberg, 2007). Bounds of continuous columns are always replaced by the literals that implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}
@@ -30,7 +30,7 @@ public:
     /// The integral columns involved in the last analysis.
     [[nodiscard]] std::span<const std::uint32_t> involved() const { return involved_; }
 
-    /// `conflict` has literals that hold and exclude each other.
+    /// `conflict` has literals that hold, but exclude each other.
     learned_clause analyze(propagator& engine, std::span<const literal> conflict) {
         auto& d = engine.bounds();
         marks_.assign(static_cast<std::size_t>(d.changes()), {});
@@ -113,7 +113,7 @@ private:
             if (d.at(f).level == top_level_) ++at_top_;
         fresh_.clear();
     }
-    /// Whether the literal is redundant: everything that explains it is marked.
+    /// Whether the literal is redundant, because all literals that explain it are marked.
     [[nodiscard]] bool follows(const domains& d) const {
         for (const auto& l : explanation_) {
             const auto i = d.first_change_of(l);

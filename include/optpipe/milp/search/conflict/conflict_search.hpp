@@ -22,31 +22,33 @@ namespace optpipe::milp::search {
 
 enum class search_outcome : unsigned char {
     refuted,       ///< no point is left below the cutoff
-    assumed_false, ///< no point is left below the cutoff under the assumption
+    assumed_false, ///< no point below the cutoff meets the assumption
     point,         ///< all integer columns are fixed, and propagation found nothing wrong
-    budget,        ///< the conflict budget is used up
+    budget,        ///< the conflict budget is spent
 };
 
-/// Restarts and clause deletion of `conflict_search`. Not tuned.
+/// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, which make runs with different seeds differ. An activity starts with at
-    /// most a thousand units, which count less than one conflict.
+    /// Unit of the random initial activities. These make runs with different seeds differ. An activity starts with at
+    /// most a thousand units, which is less than one conflict adds.
     double tie_breaker = 1e-6;
-    /// Decay factor of activities per conflict, as in MiniSat: with a lower factor, the last conflicts count more.
+    /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
+    /// conflicts count more.
     double activity_decay = 0.95;
-    /// Conflicts until a restart, times Luby's sequence. A smaller unit gives up bad first decisions earlier, but
-    /// repeats more work.
+    /// Number of conflicts until a restart, as a multiple of the terms of Luby's sequence. With a smaller number, bad
+    /// first decisions are given up earlier, but more work is repeated.
     std::size_t restart_unit = 100;
-    /// Rounds of propagation between two checks of the clock.
+    /// Number of rounds of propagation between two checks of the clock.
     std::size_t rounds_between_looks = 64;
-    /// Number of learned clauses at which half of them are deleted, and its growth each time: more clauses prune more,
-    /// but slow propagation down.
+    /// Number of learned clauses at which half of them are deleted, and the growth of this number at each deletion.
+    /// More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 500;
 };
 
 /// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, the search decides
-/// columns of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
+/// columns of recent conflicts, propagates bounds, learns clauses and restarts. Learned clauses are kept from run to
+/// run.
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
@@ -85,12 +87,12 @@ public:
     /// Sets the value that the search tries first for a column.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
 
-    /// Whether there are columns for `begin_least_bound_first`: integers with many values, in addition to binaries.
+    /// Whether there are columns for `begin_least_bound_first`, that is, integers that aren't binary.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on decides general integers first: fixes the integer with the least lower bound at that bound. If the
-    /// integers are starts of jobs, this rule is list scheduling.
+    /// From now on, general integers are decided first: the integer with the least lower bound is fixed at that bound.
+    /// If the integers are start times of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;
@@ -100,10 +102,10 @@ public:
     }
     void end_least_bound_first() { least_bound_first_ = false; }
 
-    /// Whether `begin_dispatching` has something to decide: binaries that put one of two columns (such as starts of
-    /// jobs) before the other.
+    /// Whether `begin_dispatching` has decisions to make. These are binaries that put one of two columns (such as start
+    /// times of jobs) before the other.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
-    /// From now on, first decides the binaries that order two columns. Each call selects another dispatching rule.
+    /// From now on, binaries that order two columns are decided first. Each call selects another dispatching rule.
     void begin_dispatching() {
         restart();
         dispatching_ = true;
@@ -112,7 +114,7 @@ public:
     void end_dispatching() { dispatching_ = false; }
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
-    /// bounds stay at the point until the next call.
+    /// bounds fix the point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;
@@ -145,7 +147,7 @@ public:
         }
     }
     void restart() { retreat(0); }
-    /// Learns from the engine's conflict. Returns false if the conflict refutes the problem.
+    /// Learns from the current conflict of the propagator. Returns false if the conflict refutes the problem.
     bool learn_from_conflict() {
         if (engine_.refuted()) return false;
         const std::vector<literal> conflict = engine_.conflict();
@@ -204,7 +206,7 @@ private:
         }
         while (const auto j = order_.pop()) {
             if (d.is_fixed(*j)) continue;
-            order_.insert(*j); // the column stays in the order until it is fixed
+            order_.insert(*j); // the column stays in the queue until it is fixed
             return decision(*j);
         }
         for (const auto j : implied_)

@@ -15,27 +15,27 @@ namespace optpipe::milp::search {
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Number of decision levels among the literals when the clause was learned; fewer are better.
+    /// Number of decision levels among the literals when the clause was learned; clauses with fewer levels are better.
     std::uint32_t levels = 0;
     float activity = 0.0F;
     bool learned = false;
     bool dead = false;
 };
 
-/// Disjunctions with two watched literals each. Literals are watched at the bound whose rise can make them false.
+/// Disjunctions with two watched literals each. A literal is watched at the bound whose rise can make it false.
 class disjunctions {
 public:
     struct watcher {
         std::uint32_t which;
         double value;    ///< the watched literal is false once the opposite bound has reached this value
-        literal blocker; ///< while this literal holds, the clause needs no action
+        literal blocker; ///< as long as this literal holds, the clause needs no action
     };
 
     explicit disjunctions(std::size_t columns) : watchers_(2 * columns) {}
 
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
-    /// Includes a second arena, which exists while the first grows or is compacted.
+    /// The number of bytes. Includes a second arena, because two arenas exist while the clauses grow or are compacted.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
@@ -80,8 +80,8 @@ public:
         increment_ /= factor;
     }
 
-    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. Must be
-    /// called at the root, where no reason refers to a clause.
+    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. Call it
+    /// only at the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;
         for (std::uint32_t i = 0; i < items_.size(); ++i)

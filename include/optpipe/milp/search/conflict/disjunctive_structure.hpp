@@ -15,7 +15,7 @@
 namespace optpipe::milp::search {
 
 /// The disjunctive structure of a scheduling model: binaries that order two other columns. The binaries are found in
-/// big-M rows `later - earlier + (binaries) >= distance`, which one value of the binary makes redundant.
+/// big-M rows `later - earlier + (binaries) >= distance`. One value of the binary makes such a row redundant.
 class disjunctive_structure {
 public:
     explicit disjunctive_structure(const problem& p) : decisions_(p.columns()) {
@@ -31,7 +31,7 @@ public:
             if (!decisions_[j].empty()) start_columns_.push_back(static_cast<std::uint32_t>(j));
     }
 
-    /// The columns that are ordered: starts of jobs.
+    /// The columns that the binaries order, such as start times of jobs.
     [[nodiscard]] std::span<const std::uint32_t> start_columns() const { return start_columns_; }
     /// The literals that put column `j` before all columns that it may precede.
     [[nodiscard]] std::span<const literal> decisions(std::size_t j) const { return decisions_[j]; }
@@ -41,13 +41,14 @@ private:
     static constexpr std::size_t most_binaries = 3;
 
     enum class usage : unsigned char { none, orders, other };
-    /// With the binary at 1, `first` comes before `second`; with the binary at 0, `first` comes after `second`.
+    /// The pair of columns that a binary orders. With the binary at 1, `first` comes before `second`; with the binary
+    /// at 0, `first` comes after `second`.
     struct pair {
         std::uint32_t first = 0, second = 0;
         usage use = usage::none;
     };
 
-    /// Examines the side sign · entries >= side.
+    /// Examines one side of a row: sign · entries >= side.
     static void look_at(const problem& p, std::span<const entry> entries, double sign, double side,
                         std::vector<pair>& pairs) {
         if (side == -infinity) return;
@@ -69,8 +70,8 @@ private:
             note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
-    /// Notes the pair that a binary orders. The binary is left out if it orders two pairs, or if one of its values
-    /// orders a pair both ways.
+    /// Notes the pair that a binary orders. The binary is ignored if it orders two pairs, or if one of its values
+    /// orders a pair in both ways.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

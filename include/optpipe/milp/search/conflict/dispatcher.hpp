@@ -14,10 +14,11 @@
 
 namespace optpipe::milp::search {
 
-/// Dispatches jobs: decides the binaries that order two columns, the starts of two jobs (`disjunctive_structure`).
-/// Among the columns with open decisions, the column with the least key is put before the others, then the column with
-/// the next key, and so on. A key is between the column's current bounds. With the lower bound as key, the job with the
-/// earliest start comes first; with the upper bound, the job with the earliest due date (Giffler and Thompson, 1960).
+/// Dispatches jobs: decides the binaries that order two columns, which are the start times of two jobs
+/// (`disjunctive_structure`). Among the columns with open decisions, the column with the least key is put before all
+/// others, then the column with the next key, and so on. A key is between the column's current bounds. With the lower
+/// bound as key, the job with the earliest start comes first. With the upper bound as key, the job with the earliest
+/// due date comes first (Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}
@@ -25,10 +26,10 @@ public:
     [[nodiscard]] bool has_start_columns() const { return !orders_.start_columns().empty(); }
     [[nodiscard]] std::size_t bytes() const { return orders_.bytes() + bytes_of(noise_); }
 
-    /// Changes the rule. The first rules are deterministic; later rules add random numbers to the keys.
+    /// Changes the rule. The first rules are deterministic. Later rules add random numbers to the keys.
     void change_rule(const domains& d, random_numbers& random) {
         constexpr double shares[] = {0.0, 0.05, 0.2, 0.5, 1.0};
-        constexpr double noise_share = 0.03; // share of the widest column
+        constexpr double noise_share = 0.03; // a share of the width of the widest column
         constexpr std::size_t steps = 1000;
         const auto count = std::size(shares);
         share_ = shares[rules_ % count];
@@ -42,7 +43,7 @@ public:
         ++rules_;
         reset_current();
     }
-    /// Must be called after backtracking.
+    /// Call it after backtracking.
     void reset_current() { current_.reset(); }
     /// The next decision; empty if all decisions are made.
     [[nodiscard]] std::optional<literal> next(const domains& d) {
@@ -79,7 +80,7 @@ private:
 
     const problem* problem_;
     disjunctive_structure orders_;
-    std::vector<double> noise_; ///< per start column
+    std::vector<double> noise_; ///< a random number for each start column
     double share_ = 0.0;
     std::size_t rules_ = 0;
     std::optional<std::uint32_t> current_;

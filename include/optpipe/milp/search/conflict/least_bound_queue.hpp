@@ -13,11 +13,12 @@
 
 namespace optpipe::milp::search {
 
-/// A lazy priority queue of columns by their lower bound, the least first. Bounds rise on the way down the tree, so
-/// keys are refreshed when they reach the top. Each column is returned once, even if its key has fallen several times.
+/// A lazy priority queue of columns; the column with the least lower bound is first. Bounds rise on the way down the
+/// tree, so keys are refreshed when they reach the top. Each column is returned once, even if its key has fallen
+/// several times.
 class least_bound_queue {
 public:
-    /// Inserts a new column, or one whose key may have fallen.
+    /// Inserts a new column, or updates a column whose key may have fallen.
     void insert(std::size_t j, double key) {
         if (j >= least_.size()) least_.resize(j + 1, absent);
         if (key >= least_[j]) return;
@@ -25,13 +26,13 @@ public:
         heap_.emplace_back(key, static_cast<std::uint32_t>(j));
         std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
     }
-    /// Removes and returns the first column, by its current key, that isn't done.
+    /// Removes and returns the first column that isn't done. Columns are compared by their current keys.
     template <class Key, class Done> [[nodiscard]] std::optional<std::size_t> pop(Key key, Done is_done) {
         while (!heap_.empty()) {
             std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
             const auto [then, j] = heap_.back();
             heap_.pop_back();
-            if (then != least_[j]) continue; // outdated: a lower key was inserted later
+            if (then != least_[j]) continue; // outdated, because a lower key was inserted later
             least_[j] = absent;
             if (is_done(j)) continue;
             if (const double now = key(j); now > then)

@@ -21,11 +21,11 @@
 namespace optpipe::milp::search {
 
 /// A problem with one more integer column, which is at least the objective, in integral units. The column's lower bound
-/// is thus a bound on the objective, and a literal on the column can be assumed.
+/// is thus a bound on the objective, and assumptions about the objective are literals of this column.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
-    double unit = 0.0; ///< 0 if the objective isn't bounded well enough to be measured
+    double unit = 0.0; ///< 0 if the objective isn't bounded well enough to choose a unit
 
     problem_with_objective(const problem& p, double low, double high) : instance{p}, objective{p.columns()} {
         constexpr double marks = 10000.0;
@@ -58,27 +58,29 @@ private:
 
 /// Division of the effort of `prover`, in visits of rows. Not tuned.
 struct prover_parameters {
-    /// Visits that count as one conflict: an expensive conflict thus counts as several conflicts without progress.
+    /// Number of row visits that count as one conflict. An expensive conflict thus counts as several conflicts without
+    /// progress.
     std::size_t visits_per_conflict = 1000;
-    /// Conflicts between two checks of what the search has proven.
+    /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;
-    /// Number of dispatching rules for a first point: in the first call, and in total.
+    /// Number of dispatching rules that look for a first point: in the first call, and in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected visits of a rule per coefficient. Rules aren't tried if one rule takes longer than `most_slices` calls.
+    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take longer than
+    /// `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
     /// Share (0 to 1) of the gap that points must close to count as progress. With this share, the search is 13 times
-    /// faster on random models of 3 to 8 columns with large domains. On one of our pipeline models, a share of 0.01
-    /// makes the search 7 times slower; this share doesn't slow it down.
+    /// faster than without it on random models of 3 to 8 columns with large domains. On one pipeline model, a share of
+    /// 0.01 makes the search 7 times slower, but this share doesn't slow it down.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
 };
 
-/// Proves bounds without relaxations: conflict search alternates between looking for better points and proving that
-/// none lies within a step above the lower bound (destructive lower bounds). The step grows while proofs are easy. The
-/// prover is strong where big-M rows make relaxations weak.
+/// Proves bounds without relaxations. Conflict search alternates between looking for better points and proving that no
+/// point lies within a step above the lower bound (destructive lower bounds). The step grows while proofs are easy. The
+/// prover is strong on problems whose relaxations are weak because of big-M rows.
 class prover {
 public:
     prover(const context& c, double low, double high, std::uint64_t seed)
@@ -90,11 +92,12 @@ public:
     }
 
     [[nodiscard]] worker_results& found() { return results_; }
-    /// No point below the cutoff has a lower objective than this.
+    /// The proven bound: no point below the cutoff has a lower objective.
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Conflicts and points since the last progress; or the effort since then, converted to conflicts, if that is more.
+    /// The larger of two numbers: conflicts and points since the last progress, and the effort since then, converted to
+    /// conflicts.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
@@ -128,8 +131,8 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until about `conflicts` conflicts or `visits` visits of rows have passed, the prover is done or stuck, or
-    /// `leave` is set.
+    /// Works until one of these conditions holds: about `conflicts` conflicts or `visits` visits of rows have passed,
+    /// the prover is done or stuck, or `leave` is set.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
         if (tried_least_bound_first_ || !search_.has_general_integers()) dispatch(visits);
@@ -152,9 +155,9 @@ public:
 private:
     static constexpr prover_parameters with_{};
 
-    /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
-    /// rules at first, then one more in each later slice. The effort of dispatching rules doesn't count as stalled. A
-    /// rule visits every row several times, so a rule may take a few times as long as the slice.
+    /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. A few
+    /// rules are tried at first, and one more in each later slice. The effort of dispatching rules doesn't count as
+    /// stalled. A rule may take a few times as long as the slice, because it visits every row several times.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -172,7 +175,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// Looks for a first point by deciding general integers first, if there are some; only once.
+    /// Looks for a first point by deciding general integers first, if there are any. This is tried only once.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;
@@ -237,7 +240,7 @@ private:
         std::vector<double> values(n);
         for (std::size_t j = 0; j < n; ++j)
             values[j] = d.lower(j);
-        // If rows are differences, the least values of all columns are a solution.
+        // If all rows are differences, the least values of all columns are a solution.
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
@@ -250,7 +253,7 @@ private:
         take_point(values);
         search_.set_cutoff(results_.cutoff);
     }
-    /// Solves for the remaining columns with the integers fixed, or learns why that is impossible.
+    /// Solves for the remaining columns with the integers fixed. If there is no solution, learns the reason.
     bool complete(std::vector<double>& values) {
         if (!lp_) lp_ = std::make_unique<relaxation>(*context_->instance, 0);
         const auto& d = search_.engine().bounds();
@@ -274,7 +277,7 @@ private:
         auto& engine = search_.engine();
         proof.normalize(engine.bounds());
         if (!proof.contradicts(engine.bounds())) {
-            stuck_ = true; // neither a point nor a reason that excludes it
+            stuck_ = true; // there is neither a point nor a reason that excludes one
             return;
         }
         engine.contradict(proof.terms(), proof.limit(), proof.noise());

@@ -18,10 +18,10 @@
 
 namespace optpipe::milp::search {
 
-/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). While no cut is found,
-/// another row that is tight at the point eliminates the non-integer column that is farthest from its bounds. If rows
-/// are the nodes of a network, a sum that eliminates only columns with coefficients of one sign follows a path in one
-/// direction of the flow.
+/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). As long as no cut is
+/// found, another row that is tight at the point is added to eliminate the non-integer column that is farthest from its
+/// bounds. If rows are the nodes of a network, a sum follows a path in one direction of the flow if it only eliminates
+/// columns with coefficients of one sign.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {
@@ -33,7 +33,7 @@ public:
         }
     }
 
-    /// `lower` and `upper` are the bounds at the root, `ends` those that depend on integers.
+    /// `lower` and `upper` are the bounds at the root. `ends` has the bounds that depend on integers.
     void separate(mixed_integer_rounding& rounding, std::span<const double> lower, std::span<const double> upper,
                   const variable_bounds& ends, std::span<const double> point, cut_pool& pool) {
         find_tight_rows(point);
@@ -62,7 +62,7 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// The columns that may be eliminated: all in the sum, or only those with a positive or a negative coefficient.
+    /// The columns of the sum that may be eliminated: all, or only those with a positive or a negative coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {
@@ -96,7 +96,7 @@ private:
         sum_.clear();
         add_row(first, 1.0);
         for (std::size_t length = 1;; ++length) {
-            if (kind == path::any || length > 1) // the single row has been tried already
+            if (kind == path::any || length > 1) // the single row has already been tried
                 if (auto found = rounding.separate(rows_, point)) {
                     pool.add(std::move(*found));
                     return true;
@@ -124,7 +124,7 @@ private:
             }
         return false;
     }
-    /// The shortest tight row that has the column and isn't in the sum yet; null if there is none.
+    /// The shortest tight row that has the column and isn't yet in the sum; null if there is none.
     [[nodiscard]] const occurrence* partner(std::size_t column) const {
         const occurrence* best = nullptr;
         for (const auto& o : rows_of_[column]) {

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Sets of binaries and complements, found in single rows. At most one member of a set is 1. Members are numbered: 2 j
-/// is column j, 2 j + 1 its complement.
+/// Sets of binaries and their complements, found in single rows. At most one member of a set is 1. Members are
+/// numbered: 2 j is column j, and 2 j + 1 is its complement.
 class clique_table {
 public:
     using member = std::uint32_t;
@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds the clique of a knapsack row: items of which any two are too heavy together.
+    /// Adds the clique of a knapsack row: items such that any two of them exceed the limit.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;
@@ -123,7 +123,7 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Counts how many of the chosen members exclude each neighbour of `m`.
+    /// For each neighbour of `m`, counts the chosen members that exclude it.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

@@ -17,7 +17,7 @@ namespace optpipe::milp::search {
 
 /// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
 /// the number of binaries at 1; a binary counts as h if it is as heavy as the h heaviest binaries of the cover
-/// together. Other columns of the row are set to the bound that leaves most room.
+/// together. All other columns of the row are set to the bound that leaves the most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)
@@ -65,8 +65,8 @@ private:
         }
         return items_.size() > 1 && room_ > problem_.tolerances.feasibility;
     }
-    /// Takes items until they are too heavy together: first the items with the least distance from 1 per unit of
-    /// weight.
+    /// Takes items until their total weight exceeds the limit. Items with the least distance from 1 per unit of weight
+    /// come first.
     bool cover() {
         std::stable_sort(items_.begin(), items_.end(), [](const item& a, const item& b) {
             return (1.0 - a.value) * b.weight < (1.0 - b.value) * a.weight;
@@ -77,7 +77,7 @@ private:
             weight_ += items_[size_++].weight;
         return weight_ > room_ + problem_.tolerances.slack(room_);
     }
-    /// Removes items, those farthest from 1 first, until none can be left out.
+    /// Removes items until no item can be left out. Items that are farthest from 1 are removed first.
     void shrink() {
         std::vector<item> kept, out;
         std::stable_sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(size_),
@@ -120,7 +120,7 @@ private:
     const problem& problem_;
     std::span<const double> lower_, upper_;
     std::vector<item> items_;
-    std::size_t size_ = 0; ///< number of items in the cover, which come first
+    std::size_t size_ = 0; ///< number of items in the cover, which are the first items
     double weight_ = 0.0;
     double room_ = 0.0;
 };

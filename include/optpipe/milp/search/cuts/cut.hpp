@@ -16,11 +16,11 @@
 
 namespace optpipe::milp::search {
 
-/// A row `terms · x <= limit` that holds for every point worth finding.
+/// A row `terms · x <= limit` that holds for every point the search looks for.
 struct cut {
     std::vector<entry> entries;
     double limit = 0.0;
-    /// Distance to the point that the cut cuts off.
+    /// Distance from the cut to the point that it cuts off.
     double efficacy = 0.0;
     std::size_t age = 0;
 
@@ -56,8 +56,8 @@ struct cut {
     return lengths > 0.0 ? sum / lengths : 0.0;
 }
 
-/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful: its numbers
-/// differ too much in size, or a tiny term has no bound.
+/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful, because its
+/// numbers differ too much in size or a tiny term has no bound.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};
@@ -114,8 +114,8 @@ struct cut {
     return sum;
 }
 
-/// All cuts found, except those in the relaxation. A cut that is violated again returns to the relaxation; a cut that
-/// hasn't been violated for several rounds is deleted.
+/// All cuts found, except the cuts in the relaxation. A cut that is violated again returns to the relaxation. A cut
+/// that hasn't been violated for several rounds is deleted.
 class cut_pool {
 public:
     void add(cut c) {
@@ -126,7 +126,7 @@ public:
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
 
-    /// Removes and returns the most effective cuts that the point violates; no two of them are nearly parallel.
+    /// Removes and returns the most effective cuts that the point violates. No two of them are nearly parallel.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {
         for (auto& c : cuts_) {
             c.measure(point);

@@ -18,11 +18,12 @@
 namespace optpipe::milp::search {
 
 /// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
-/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A column that isn't
-/// an integer and is in two rows is an arc: from the row with a scaled coefficient below 0 to the row with one above 0.
-/// A column in a single row connects that row with the outside. For each node with a demand, the first cut is the one
-/// whose arcs are least open at the point. The arcs of each cut are then opened to find the next cut behind it (the
-/// nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
+/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A non-integer
+/// column in two rows is an arc, which leads from the row with its negative scaled coefficient to the row with its
+/// positive one. A non-integer column in a single row connects that row with the outside. For each node with a demand,
+/// the first cut is the cut whose arcs are least open at the point. Its arcs are then opened to find the next cut
+/// behind it, and so on (the nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each
+/// cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -63,7 +64,7 @@ private:
         std::uint32_t tail;
         std::uint32_t head;
     };
-    /// An arc along which flow can be sent, forwards or back, towards another node.
+    /// An arc along which flow can be sent towards another node, forwards or backwards.
     struct step {
         std::uint32_t arc;
         bool back;
@@ -112,7 +113,7 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The flow that must enter node i: a side of its scaled row; negative if flow may leave the node.
+    /// The flow that must enter node i, which is a side of its scaled row. Negative if flow may leave the node.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -131,8 +132,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// Computes for each arc how far the integer that opens it is above the value that closes the arc; negative for an
-    /// arc without such an integer.
+    /// For each arc, computes the distance of the integer that opens it from the value that closes the arc. The
+    /// distance is negative if there is no such integer.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -154,7 +155,7 @@ private:
             if (!open_cut()) return;
         }
     }
-    /// Starts with no flow. Capacities are in shares of the target's demand.
+    /// Starts with no flow. Capacities are multiples of the target's demand.
     void start_flow(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);
@@ -164,9 +165,9 @@ private:
                 (opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]));
         flow_ = 0.0;
     }
-    /// Sends flow to the target from the outside and from all nodes that flow may leave, until a cut is full. Returns
-    /// false if the arcs of the cut are open enough. Afterwards `queue_` has the nodes from which the target is still
-    /// reached.
+    /// Sends flow to the target until a cut is full. Flow comes from the outside, and from all nodes that flow may
+    /// leave. Returns false if the arcs of the cut are open enough. After the call, `queue_` has the nodes from which
+    /// the target can still be reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
@@ -175,7 +176,7 @@ private:
         }
         return false;
     }
-    /// Opens the arcs that enter the nodes of `queue_`. Returns false if no arcs enter the nodes of `queue_`.
+    /// Opens the arcs that enter the nodes in `queue_`. Returns false if there are no such arcs.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)
@@ -186,7 +187,7 @@ private:
             }
         return opened;
     }
-    /// A source from which the target is reached; `none` if there is none.
+    /// A source from which the target can be reached; `none` if there is none.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;

@@ -25,36 +25,36 @@ struct row_multiplier {
 
 /// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Least distance from the point to a cut; nearer cuts are dropped.
+    /// Least distance from the point to a cut. Nearer cuts are dropped.
     double least_efficacy = 1e-3;
-    /// Smaller coefficients count as 0 after rounding.
+    /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best of the tried divisors is divided by
-    /// each of the shares, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each of the
+    /// shares, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers that are also measured, as a trial, from their other bound.
+    /// Number of integers for which measuring from the other bound is also tried.
     std::size_t most_flips = 30;
     /// After division, the side must be at least this far from the integers below and above. If the side is too near
-    /// the integer below, the cut is weak; if it is too near the integer above, coefficients are large. Coefficients
-    /// stay small if the side itself is small, like a demand divided by the capacity of an arc. If the side is that
-    /// small, it need only be `least_rest` away from the integers below and above; `least_rest` is ten times the
-    /// integrality tolerance. (Of 31 networks whose arcs can carry all demand, 30 are solved to optimality within 6 s;
-    /// without this rule, 11 are.)
+    /// the integer below, the cut is weak. If it is too near the integer above, coefficients are large. Coefficients
+    /// stay small if the side itself is small, like a demand divided by the capacity of an arc. A side that is this
+    /// small needs only the distance `least_rest` from both integers, which is ten times the integrality tolerance.
+    /// (With this rule, 30 of 31 networks whose arcs can carry all demand are solved to optimality within 6 s. Without
+    /// it, 11 of them are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
-/// The bound from which a column that isn't an integer is measured. `nearest` is the bound that is nearer to the
-/// column's value at the point. `relaxing` is the bound whose distance can be left out of the rounded sum. With
-/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
+/// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
+/// at the point. `relaxing` is the bound such that the column's distance from it can be left out of the rounded sum.
+/// With `relaxing`, only integers stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer;
+/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer.
 /// `bound_choice` may select the other bound of columns that aren't integers. The sum is divided by one of its
-/// coefficients and rounded. With the multipliers of a row of the simplex tableau the result is Gomory's mixed-integer
-/// cut; with a node of a network and the capacities of its arcs it is a flow cover.
+/// coefficients and rounded. With the multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer
+/// cut. With a node of a network and the capacities of its arcs, the result is a flow cover.
 class mixed_integer_rounding {
 public:
     /// `lower` and `upper` are the bounds at the root.
@@ -63,7 +63,7 @@ public:
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut from the sum of the rows and from its negative; empty if none cuts off the point.
+    /// The most effective cut from the sum of the rows or from its negative. Empty if neither cuts off the point.
     std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
                                 bound_choice choice = bound_choice::nearest) {
         choice_ = choice;
@@ -98,7 +98,7 @@ private:
         bool is_row = false;
         bool integral = false;
         bool from_upper = false;
-        const variable_bound* end = nullptr; ///< null: the bound is a number
+        const variable_bound* end = nullptr; ///< null if the bound is a number
         double coefficient = 0.0;            ///< coefficient of the distance
         double value = 0.0;                  ///< value of the distance at the point
         double width = infinity;
@@ -115,8 +115,8 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// Writes the equation Σ multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns
-    /// false if a bound is infinite.
+    /// Writes the equation Σ multiplier · (row - activity of the row) = 0 in terms of distances, as parts_ = right_.
+    /// Returns false if a bound is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
@@ -183,8 +183,8 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure from the upper bound. If both bounds are equally near, chooses the bound that leaves an
-    /// integer or nothing in the cut.
+    /// Whether to measure from the upper bound. If both bounds are equally near, chooses the bound with which the
+    /// column leaves the cut, or leaves only an integer in it.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
         const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
@@ -194,8 +194,8 @@ private:
         right_ += by;
         right_size_ += std::abs(by);
     }
-    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if no least value
-    /// exists.
+    /// Terms that cancel each other leave a remainder. Replaces the remainder by its least value. Returns false if
+    /// there is no least value.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
@@ -219,8 +219,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// The divisor with the most effective rounding. Integers that are better measured from their other bound are
-    /// flipped.
+    /// The divisor with the most effective rounding. Integers are flipped if measuring them from the other bound is
+    /// better.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {
@@ -242,7 +242,7 @@ private:
         }
         return best;
     }
-    /// The divisors to try: 1, and the coefficients of integral terms that are between their bounds.
+    /// The divisors to try: 1, and the coefficients of integral terms with values strictly between their bounds.
     [[nodiscard]] std::vector<double> divisors() const {
         std::vector<double> result{1.0};
         for (const auto& p : parts_) {
@@ -254,7 +254,7 @@ private:
         }
         return result;
     }
-    /// The parts that may be flipped, those nearest to the middle of their bounds first.
+    /// The parts that may be flipped. Parts that are nearest to the middle of their bounds come first.
     [[nodiscard]] std::vector<std::size_t> flippable() const {
         std::vector<std::pair<double, std::size_t>> found;
         for (std::size_t k = 0; k < parts_.size(); ++k)
@@ -273,7 +273,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// The approximate efficacy of a rounding: distances are measured in the space of the parts.
+    /// The approximate efficacy of a rounding. Distances are measured in the space of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(divisor)) return 0.0;
@@ -292,8 +292,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether a small rest of the side can be a demand (small compared with the capacities) instead of an error within
-    /// the tolerance of rows.
+    /// Whether a small remainder of the side can be a demand (small compared with the capacities), and not just an
+    /// error within the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
@@ -340,7 +340,7 @@ private:
     sparse_sum sums_, integers_, rounded_;
     std::vector<part> parts_;
     double right_ = 0.0;
-    double right_size_ = 0.0;   ///< sum of the magnitudes of right_'s summands
+    double right_size_ = 0.0;   ///< sum of the magnitudes of the terms of `right_`
     bool has_capacity_ = false; ///< whether a part is measured from a bound that depends on an integer
     bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;

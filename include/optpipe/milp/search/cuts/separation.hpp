@@ -24,20 +24,20 @@ namespace optpipe::milp::search {
 
 /// Limits of cut separation at the root. Not tuned.
 struct separation_parameters {
-    /// Most rounds; separation also ends when the bound stalls.
+    /// Largest number of rounds. Separation also ends when the bound stalls.
     std::size_t most_rounds = 200;
-    /// Rounds in succession without progress until separation ends; and the rise of the bound that counts as progress,
-    /// relative to the bound (at least 1).
+    /// Number of consecutive rounds without progress after which separation ends; and the rise of the bound that counts
+    /// as progress, relative to the bound (at least 1).
     std::size_t stall_limit = 4;
     double least_progress = 1e-4;
-    /// Cuts per round: a number, plus one for each `columns_per_cut` columns. More cuts raise the bound in fewer
-    /// rounds, but slow the simplex method down.
+    /// Number of cuts per round: a constant, plus one cut for each `columns_per_cut` columns. More cuts raise the bound
+    /// in fewer rounds, but slow the simplex method down.
     std::size_t least_per_round = 50;
     std::size_t columns_per_cut = 10;
 };
 
-/// Rounds of cuts at the root, until the bound stalls. In each round, all separators fill one pool; the best cuts are
-/// added to the relaxation, and cuts that aren't tight are removed from it.
+/// Rounds of cuts at the root, until the bound stalls. In each round, all separators add cuts to one pool. The best
+/// cuts are added to the relaxation, and cuts that aren't tight are removed from it.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {
@@ -47,7 +47,7 @@ public:
         }
     }
 
-    /// The relaxation must have been solved, and is solved again afterwards. Returns false if the relaxation has no
+    /// The relaxation must have been solved before the call; it is solved again by the call. Returns false if it has no
     /// optimal point in the end. `on_bound` is called with each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
         const auto& p = *context_->instance;

@@ -16,30 +16,32 @@
 
 namespace optpipe::milp::search {
 
-/// When heuristics run, and for how long. Not tuned.
+/// Parameters that decide when heuristics run, and for how long. Not tuned.
 struct heuristic_parameters {
-    /// Number of nodes that the worker processes, in any number of its own dives, between two heuristic dives.
+    /// Number of nodes between two heuristic dives of a worker. The nodes may belong to several dives of the tree
+    /// search.
     std::size_t nodes_per_diving = 200;
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;
     std::size_t tree_nodes = 300;
     /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Simplex iterations of a neighbourhood: `least_iterations`, plus the worker's iterations divided by
-    /// `share_of_iterations`.
+    /// Limit of simplex iterations in a neighbourhood. It is `least_iterations`, plus the worker's iterations divided
+    /// by `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;
 };
 
-/// Decides for one worker which heuristic runs when.
+/// Decides for one worker which heuristics run, and when.
 class heuristic_controller {
 public:
-    /// Controllers of workers that search together start with different heuristics: `first` is the controller's index.
+    /// Controllers of workers that search together start with different heuristics. `first` is the index of the
+    /// controller.
     heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
         : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
-    /// Runs heuristics that find a first point, the cheap ones first. The heuristics are split into `parts` parts; this
-    /// call runs number `part`.
+    /// Runs heuristics that find a first point. Fast heuristics come first. The heuristics are split into `parts`
+    /// parts, and this call runs part `part`.
     void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
         if (!context_->options->heuristics) return;
         if (part == 0) users(w, root);
@@ -85,8 +87,8 @@ private:
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Searches a neighbourhood of the incumbent, alternating between two kinds of neighbourhoods. The search may take
-    /// a share of the iterations that the worker's relaxations have taken.
+    /// Searches a neighbourhood of the incumbent. Calls alternate between two kinds of neighbourhoods. Simplex
+    /// iterations are limited to a share of the iterations that the worker's relaxations have taken.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;

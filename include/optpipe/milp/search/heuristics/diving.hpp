@@ -13,19 +13,19 @@
 namespace optpipe::milp::search {
 
 enum class diving_rule : unsigned char {
-    fractional, ///< the least fractional column, rounded to the nearer side
-    pseudocost, ///< the column whose rounding has cost least
-    guided,     ///< towards the incumbent (Danna, Rothberg and Le Pape, 2005)
+    fractional, ///< rounds the least fractional column to the nearer integer
+    pseudocost, ///< rounds the column whose rounding has cost least until now
+    guided,     ///< rounds towards the incumbent (Danna, Rothberg and Le Pape, 2005)
     locked,     ///< rounds in the direction that fewer rows block
 };
 
-/// One dive from a node: rounds a column, propagates and solves the relaxation, until it finds a solution or a dead
-/// end. One wrong rounding per column is undone.
+/// One dive from a node. The dive repeatedly rounds a column, propagates and solves the relaxation, until it finds a
+/// solution or a dead end. One wrong rounding per column can be undone.
 class diving {
 public:
     diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}
 
-    /// `incumbent` may be empty, except for the guided rule. The dive ends once the relaxations have taken
+    /// `incumbent` may be empty, unless the rule is `guided`. The dive ends once the relaxations have taken
     /// `most_iterations`.
     void run(node n, diving_rule rule, std::span<const double> incumbent, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
@@ -46,7 +46,7 @@ public:
     }
 
 private:
-    /// Sets up the bounds and the relaxation of the node. Returns false at a dead end.
+    /// Sets up the bounds and the relaxation of the node. Returns false if the node is a dead end.
     bool settle(const node& n) {
         if (!worker_.enter(n)) return false;
         double bound = n.bound;

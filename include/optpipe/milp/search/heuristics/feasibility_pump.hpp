@@ -10,15 +10,15 @@
 
 namespace optpipe::milp::search {
 
-/// The feasibility pump (Fischetti, Glover and Lodi, 2005). The pump rounds the relaxation's point, then finds the
-/// relaxation's point nearest to the rounded one, and so on; a point that repeats is perturbed randomly. An integer
-/// that is rounded to a value strictly between its bounds doesn't count in the distance.
+/// The feasibility pump (Fischetti, Glover and Lodi, 2005). The pump rounds a point of the relaxation, then finds the
+/// point of the relaxation that is nearest to the rounded point, and so on. If a rounded point repeats, it is perturbed
+/// randomly. An integer that is rounded to a value strictly between its bounds doesn't count in the distance.
 class feasibility_pump {
 public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)
         : context_{c}, worker_{worker}, random_{random} {}
 
-    /// Ends once the relaxations have taken `most_iterations`.
+    /// Runs the pump. It ends once the relaxations have taken `most_iterations`.
     void run(const node& n, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!worker_.enter(n)) return;

@@ -12,7 +12,8 @@
 
 namespace optpipe::milp::search {
 
-/// The number of rows that increasing or decreasing a column can violate.
+/// For each column, the number of rows that an increase can violate, and the number of rows that a decrease can
+/// violate.
 struct locks {
     std::vector<std::uint32_t> up, down;
 
@@ -26,8 +27,8 @@ struct locks {
     }
 };
 
-/// Rounds each fractional integer in a direction that no row blocks, or else to the nearer side. Empty if the rounded
-/// point violates a row.
+/// Rounds each fractional integer in a direction that no row blocks. If there is no such direction, rounds to the
+/// nearer integer. Empty if the rounded point violates a row.
 [[nodiscard]] inline std::optional<std::vector<double>> round_by_locks(const problem& p, const locks& l,
                                                                        std::span<const double> point) {
     std::vector<double> values(point.begin(), point.end());

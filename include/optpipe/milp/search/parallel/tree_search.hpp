@@ -24,35 +24,36 @@
 
 namespace optpipe::milp::search {
 
-/// Division of the work in `parallel_tree_search`. Not tuned.
+/// Parameters for the division of work in `parallel_tree_search`. Not tuned.
 struct tree_search_parameters {
-    /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
-    /// nodes.
+    /// Number of workers in deterministic mode, whatever the number of threads. More workers keep more threads busy,
+    /// but choose worse nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive. With few nodes per dive, the search follows the best bound. With many nodes per dive, each
-    /// relaxation starts from a similar basis.
+    /// Number of nodes per dive. With few nodes per dive, the search follows the best bound. With many nodes per dive,
+    /// each relaxation starts from a similar basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The limits of the first slice are divided by `first_slice_divisor`, so that
-    /// easy trees don't wait for it.
+    /// easy trees don't wait long for the prover.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// The prover gets as much effort as the tree, but only half as much after this number of conflicts without
-    /// progress.
+    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. Before that, it
+    /// gets as much effort as the tree.
     std::size_t stall_limit = 2'000;
-    /// Most global bounds that are kept for workers that haven't applied them yet; later bounds are dropped.
+    /// Largest number of global bounds that are kept for workers that haven't applied them yet. Later bounds are
+    /// dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
 /// Parallel branch and bound: the workers, their shared data, and the assignment of nodes. In opportunistic mode, each
 /// thread takes the next best node as soon as it is free. In deterministic mode, a fixed number of workers take the
-/// best nodes in rounds; when all have finished, their results are merged in the order of the workers.
+/// best nodes in rounds. When all workers have finished a round, their results are merged in the order of the workers.
 class parallel_tree_search {
 public:
     parallel_tree_search(const context& c, std::unique_ptr<prover> p)
         : context_{&c}, prover_{std::move(p)}, share_{*c.limits}, shared_{c.instance->columns()} {}
 
-    /// Starts a tree with the given root; without this call there is no tree.
+    /// Starts a tree with the given root. Without this call, there is no tree.
     void start_tree(const propagator& engine, const relaxation& lp, node root) {
         const auto wanted =
             deterministic() ? with_.workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
@@ -69,12 +70,12 @@ public:
         applied_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
         root_bound_ = root.bound;
-        tree_effort_ = lp.effort(); // lets the prover catch up on the effort at the root
+        tree_effort_ = lp.effort(); // lets the prover use as much effort as the root has used
         queue_.push(std::move(root));
         has_tree_ = true;
         account();
     }
-    /// Must be called where TBB may start tasks: in the caller's arena.
+    /// Call it only where TBB may start tasks, in the caller's arena.
     void run() {
         if (deterministic())
             run_deterministic();
@@ -87,7 +88,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_locked();
     }
-    /// Called from time to time with the bound, by one thread at a time.
+    /// A function that is called from time to time with the bound, by one thread at a time.
     std::function<void(double)> report;
 
 private:
@@ -96,7 +97,7 @@ private:
     using clock = std::chrono::steady_clock;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
-    /// Must not be called while another thread runs the prover.
+    /// Don't call it while another thread runs the prover.
     [[nodiscard]] bool prover_works() const { return prover_ && !prover_->stuck() && !prover_->done(); }
 
     double bound_locked() const {
@@ -130,9 +131,9 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs the prover while that pays, with the share of
-    /// the effort that the prover would get on one thread. Other threads run the prover if the tree has no nodes for
-    /// them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress.
+    /// The prover then gets the same share of effort as on one thread. Other threads run the prover if the tree has no
+    /// nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -188,8 +189,7 @@ private:
         notify_waiters();
         return true;
     }
-    /// Gives a waiting thread the shallowest node of a running dive, because the shallowest node has the largest
-    /// subtree.
+    /// Gives a waiting thread the shallowest node of a running dive, because this node has the largest subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};
@@ -243,7 +243,7 @@ private:
         if (proof) merge_prover();
     }
 
-    // Shared data; the caller must hold the lock.
+    // Uses shared data; the caller must hold the lock.
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
 
@@ -276,7 +276,7 @@ private:
         prover_->take_bound(bound_locked());
         if (point_) prover_->take_point(*point_);
     }
-    /// Keeps the best point of all, in the problem's own terms.
+    /// Keeps the best point of all workers, as a point of the problem.
     void take_point(const worker_results& f) {
         if (!f.point || f.point == point_) return;
         const double objective = context_->instance->objective_of(*f.point);
@@ -345,8 +345,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls
-    /// this thread back.
+    /// The number of threads without a node, whether one of them runs the prover, and the flag that calls this thread
+    /// back to the tree.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

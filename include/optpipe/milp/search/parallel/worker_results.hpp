@@ -10,15 +10,16 @@
 
 namespace optpipe::milp::search {
 
-/// Results of one worker that other workers should know.
+/// Results of one worker for the other workers.
 struct worker_results {
     /// The worst objective that a new point may have.
     double cutoff = infinity;
-    /// Literals that hold everywhere.
+    /// Literals that hold in the whole tree.
     std::vector<literal> global_bounds;
-    /// The best point known, in the problem's own terms; may be missing.
+    /// The best known point of the problem; may be null.
     std::shared_ptr<const std::vector<double>> point;
-    /// Solutions of the given model that were within the cutoff when found, and haven't been offered yet.
+    /// Solutions of the given model that were within the cutoff when they were found, and that haven't been offered
+    /// yet.
     std::vector<std::vector<double>> solutions;
 
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {

@@ -22,7 +22,7 @@ struct reason {
     std::uint32_t which = 0;
 };
 
-/// Position on the trail; `not_on_trail` is before the first.
+/// Position on the trail. `not_on_trail` stands for the time before the first position.
 using trail_position = std::int32_t;
 inline constexpr trail_position not_on_trail = -1;
 
@@ -60,11 +60,11 @@ public:
     [[nodiscard]] bool is_integral(std::size_t j) const { return integral_[j] != 0; }
     [[nodiscard]] bool is_fixed(std::size_t j) const { return lower(j) >= upper(j); }
     [[nodiscard]] double width(std::size_t j) const { return upper(j) - lower(j); }
-    /// The bound at level 0.
+    /// The value of the bound at level 0.
     [[nodiscard]] double at_root(bound_index b) const { return root_[b]; }
 
     [[nodiscard]] bool is_true(literal l) const { return values_[l.bound] >= l.value; }
-    /// Valid only for integral columns.
+    /// Valid only for literals of integral columns.
     [[nodiscard]] bool is_false(literal l) const { return -values_[opposite(l.bound)] < l.value; }
 
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_starts_.size()); }
@@ -76,7 +76,7 @@ public:
 
     void push_level() { level_starts_.push_back(changes()); }
 
-    /// Raises a bound. The new value must be larger, and within the opposite bound.
+    /// Raises a bound. Contract: the new value is larger, and within the opposite bound.
     void raise(literal l, reason why) {
         trail_.push_back({l.bound, level(), values_[l.bound], l.value, last_[l.bound], why});
         last_[l.bound] = changes() - 1;
@@ -97,8 +97,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`; the bounds stay. Hiding serves to walk the trail
-    /// backwards; `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. Hiding serves to walk
+    /// the trail backwards. `unhide` ends the walk.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;
@@ -120,7 +120,7 @@ public:
         return i;
     }
 
-    /// Deletes the trail of level 0. Must be called at level 0.
+    /// Deletes the trail of level 0. Call it only at level 0.
     void forget_root_changes() {
         OPTPIPE_EXPECT(level() == 0, "forget_root_changes: not at the root");
         for (const auto& m : trail_)

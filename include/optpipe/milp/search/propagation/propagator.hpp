@@ -17,15 +17,15 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. The limit ends
-    /// a propagation whose bounds change in tiny steps.
+    /// Limit of the number of row visits per propagation: a constant `least_budget`, plus `budget_per_row` visits for
+    /// each row. The limit ends a propagation in which bounds change in tiny steps.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
-    /// Number of terms that count as one more visit.
+    /// Number of terms that count as one additional visit.
     std::size_t terms_per_visit = 8;
 };
 
-/// Bounds, and everything that tightens them: both sides of the rows of a problem, the cutoff of the objective, and
+/// Bounds, and the constraints that tighten them: both sides of the rows of a problem, the cutoff of the objective, and
 /// clauses. Every bound change has a reason.
 class propagator {
 public:
@@ -51,9 +51,9 @@ public:
     [[nodiscard]] const disjunctions& learned() const { return disjunctions_; }
     [[nodiscard]] disjunctions& learned() { return disjunctions_; }
     [[nodiscard]] std::uint32_t level() const { return domains_.level(); }
-    /// Whether the problem, with the cutoff, has been proven to have no point.
+    /// Whether the problem with the cutoff has been proven to have no point.
     [[nodiscard]] bool refuted() const { return contradiction_at_root_; }
-    /// After `propagate` or `imply` returned false: literals that hold and exclude each other.
+    /// Literals that hold, but exclude each other. Valid after `propagate` or `imply` returned false.
     [[nodiscard]] const std::vector<literal>& conflict() const { return conflict_; }
     [[nodiscard]] std::size_t bytes() const {
         return domains_.bytes() + rows_.bytes() + disjunctions_.bytes() +
@@ -62,7 +62,7 @@ public:
     /// Number of visits of rows; long rows count several times.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
-    /// Adds a row that holds for all points worth searching for. Must be called at level 0.
+    /// Adds a row that holds for all points that the search looks for. Call it only at level 0.
     void add_row(std::span<const entry> entries, double lower, double upper, double noise = 0.0) {
         if (lower > upper + problem_->tolerances.slack(lower) + noise) contradiction_at_root_ = true;
         if (upper < infinity) enqueue_new(rows_.add(entries, upper, *problem_, noise));
@@ -72,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff already keeps a distance from the incumbent, so the row of the objective gets hardly any slack.
+        // The cutoff already keeps a distance from the incumbent, so the row of the objective needs hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
@@ -82,7 +82,7 @@ public:
         return sum.infinite > 0 ? -infinity : sum.finite * objective_scale_;
     }
 
-    /// Opens a level. The literal must be neither true nor false.
+    /// Opens a level with this decision. The literal must be neither true nor false.
     void decide(literal l) {
         domains_.push_level();
         domains_.raise(l, {});
@@ -99,9 +99,9 @@ public:
         }
     }
 
-    /// Tightens a bound, unless the literal holds already. Returns false on a conflict. If a row implies a bound of a
-    /// continuous column that crosses the other bound, the two bounds are made equal. The row that implied the bound
-    /// then reports a conflict, because the row knows its tolerance.
+    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If a row implies a bound of a
+    /// continuous column that crosses the other bound, the two bounds are made equal. The row itself then reports a
+    /// conflict, because the tolerance is known there.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -122,12 +122,12 @@ public:
         domains_.raise(l, why);
         return true;
     }
-    /// Implies `l`; the reason is that the literals `because` imply it.
+    /// Implies `l`, with the literals `because` as its reason.
     bool imply(literal l, std::span<const literal> because) {
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
     }
-    /// Must be called at level 0.
+    /// Implies `l` for the whole tree. Call it only at level 0.
     bool imply_at_root(literal l) { return imply(l, reason{}); }
 
     /// Propagates to the fixed point, or to a limit if continuous bounds converge too slowly. Returns false on a
@@ -168,7 +168,7 @@ public:
             const auto target = risen(t, room + slack, domains_[t.bound], problem_->tolerances.integrality);
             if (!target) continue;
             because.clear();
-            // At the root no reasons are needed.
+            // No reasons are needed at the root.
             if (level() > 0) explanation.implied(terms, limit + slack, false, *target, because);
             if (!imply(*target, because)) return fail();
         }
@@ -182,7 +182,7 @@ public:
         if (level() == 0) contradiction_at_root_ = true;
     }
 
-    /// Appends visible literals that imply `l` through `why`.
+    /// Appends visible literals that imply `l` by the reason `why`.
     void explain(literal l, reason why, std::vector<literal>& out) {
         switch (why.from) {
         case reason::source::none: break;
@@ -203,8 +203,8 @@ public:
         }
         }
     }
-    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first true or
-    /// open literals, then false literals, the latest first. Returns false on a conflict.
+    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: true or open
+    /// literals come first, then false literals, with the latest first. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {
@@ -290,7 +290,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Puts the false literal second, and looks for another literal to watch in its place.
+    /// Makes the false literal the second one, and looks for another literal to watch in its place.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);
@@ -343,13 +343,14 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column, if the term may rise by at most `room` above `least · weight`.
+    /// Tightens the opposite bound of a term's column if the term may rise by no more than `room` above `least ·
+    /// weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    /// The literal that follows if a term may rise by `room`; empty if the literal isn't new, or tightens too little.
-    /// An integer may lie beyond the bound by `grace`.
+    /// The literal that follows if a term may rise by no more than `room`. Empty if the literal isn't new, or if it
+    /// tightens a bound too little. An integer may exceed the bound by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

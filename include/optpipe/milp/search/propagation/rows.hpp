@@ -14,22 +14,22 @@
 
 namespace optpipe::milp::search {
 
-/// `weight · bound`, with a positive weight.
+/// One term `weight · bound`, with a positive weight.
 struct signed_term {
     double weight = 0.0;
     bound_index bound = 0;
 };
 
-/// One side of a row in terms of bounds: the sum of its terms, which is the row's least activity, is at most `limit`.
+/// One side of a row in terms of bounds. The sum of its terms is the row's least activity. It must be at most `limit`.
 struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// A contradiction needs a larger violation of the limit than this.
+    /// A violation of the limit is a contradiction only if it exceeds this slack.
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;
-    /// Whether weights and columns are integral, and doubles hold all sums of them exactly.
+    /// Whether weights and columns are integral, and doubles represent all sums exactly.
     bool exact = false;
 };
 
@@ -46,11 +46,11 @@ public:
     }
     [[nodiscard]] std::span<const std::uint32_t> watchers(bound_index b) const { return watchers_[b]; }
 
-    /// sum of terms <= upper
+    /// Adds the side: sum of terms <= upper.
     std::size_t add(std::span<const entry> entries, double upper, const problem& p, double noise = 0.0) {
         return add(entries, 1.0, upper, noise, p);
     }
-    /// sum of terms >= lower
+    /// Adds the side: sum of terms >= lower.
     std::size_t add_lower(std::span<const entry> entries, double lower, const problem& p, double noise = 0.0) {
         return add(entries, -1.0, -lower, noise, p);
     }
@@ -80,7 +80,7 @@ private:
         set_limit(id, limit, p.tolerances);
         return id;
     }
-    /// The largest magnitude of a column within its bounds, at most `huge`.
+    /// The largest magnitude of a column within its bounds; at most `huge`.
     static double size_of(std::size_t j, const problem& p) {
         double size = 0.0;
         for (const double bound : {p.lower[j], p.upper[j]})
@@ -93,7 +93,7 @@ private:
     std::vector<std::vector<std::uint32_t>> watchers_;
 };
 
-/// Sums a row: its least activity, and the number of its unbounded terms.
+/// The sum of a row: its least activity, and the number of its unbounded terms.
 struct row_sum {
     double finite = 0.0;
     std::size_t infinite = 0;
@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). If
-/// literals can be weakened, those that are last on the trail are weakened first.
+/// Finds the weakest visible literals with which the row still implies `target`. Without a target, the row must still
+/// be contradicted. Literals that are last on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
@@ -214,7 +214,7 @@ private:
     const signed_rows& rows_;
     const numbers& numbers_;
     double total_ = 0.0;
-    double largest_ = 0.0; ///< magnitude of the largest summand
+    double largest_ = 0.0; ///< magnitude of the largest term
     std::vector<part> parts_;
 };
 

@@ -22,7 +22,8 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The integer columns that are fractional at the point, but only those of the highest priority that occurs among them.
+/// The integer columns that are fractional at the point. Only columns with the highest priority among them are
+/// returned.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -46,28 +47,31 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Number of observations in each direction that make a pseudocost reliable. Fewer observations cost less at the
-    /// top of the tree. Achterberg, Koch and Martin take 8.
+    /// Number of observations in each direction that make a pseudocost reliable. With fewer observations, less time is
+    /// spent at the top of the tree. Achterberg, Koch and Martin use 8.
     std::size_t reliable = 4;
-    /// Most columns that are tried at a node, and most candidates in succession that aren't better than the best one.
+    /// Largest number of columns that are tried at a node, and largest number of consecutive candidates that aren't
+    /// better than the best candidate.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
-    /// Simplex iterations per child: more iterations estimate the gain more precisely, but cost more.
+    /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
+    /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first even if its integer is farther by this distance (in units of the column), because
-    /// increasing a column usually has more consequences.
+    /// The up child is searched first even if its integer is farther away by this distance (in units of the column),
+    /// because increasing a column usually has more consequences.
     double up_margin = 0.2;
 };
 
-/// Reliability branching (Achterberg, Koch and Martin, 2005): uses reliable pseudocosts. If a column's pseudocosts
-/// aren't reliable, the rule tries both children with a few iterations, beginning with the most promising columns.
+/// Reliability branching (Achterberg, Koch and Martin, 2005). Columns are compared by their pseudocosts. If a column's
+/// pseudocosts aren't reliable, both children are tried with a few iterations. The most promising columns are tried
+/// first.
 class reliability_branching {
 public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is the bound of the current relaxation. The relaxation is the same afterwards, but its basis has been
-    /// set again.
+    /// `bound` is the bound of the current relaxation. The relaxation is the same after the call, but its basis has
+    /// been set again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),
@@ -110,7 +114,7 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Whether to search the up child first: if its integer is nearer, or farther by at most the margin.
+    /// Whether to search the up child first. This is so if its integer is nearer, or farther by at most the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,

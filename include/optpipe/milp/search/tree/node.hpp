@@ -17,11 +17,11 @@ struct node {
     double bound = 0.0;
     /// Estimate of the best objective in the node.
     double estimate = 0.0;
-    /// Basis of the parent's relaxation; may be missing.
+    /// Basis of the parent's relaxation; may be null.
     std::shared_ptr<const basis> start;
-    /// Distance by which the last decision rounded its column, for pseudocosts; 0 if unknown.
+    /// Distance by which the last decision rounded its column; 0 if unknown. Used for pseudocosts.
     double rounded = 0.0;
-    /// Number in the order of creation, for ties.
+    /// Number of the node in the order of creation. Decides ties.
     std::uint64_t number = 0;
 
     [[nodiscard]] std::size_t bytes() const {

@@ -12,7 +12,7 @@
 
 namespace optpipe::milp::search {
 
-/// The open nodes, the one with the least bound first.
+/// The open nodes. The node with the least bound is first.
 class node_queue {
 public:
     void push(node n) {
@@ -23,9 +23,9 @@ public:
     }
     [[nodiscard]] bool empty() const { return heap_.empty(); }
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
-    /// Includes spare room of the heap.
+    /// Number of bytes, including spare room of the heap.
     [[nodiscard]] std::size_t bytes() const { return bytes_ + bytes_of(heap_); }
-    /// Infinite if there are no nodes.
+    /// The least bound of a node; infinite if there are no nodes.
     [[nodiscard]] double least_bound() const {
         return heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().bound;
     }

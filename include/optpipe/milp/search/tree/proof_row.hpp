@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::search {
 
-/// Rows of a relaxation in addition to those of the problem: cuts that hold everywhere.
+/// Rows of a relaxation in addition to the rows of the problem. They are cuts that hold everywhere.
 using extra_rows = std::vector<sparse_row>;
 
 [[nodiscard]] inline std::size_t bytes_of_rows(const extra_rows& rows) {
@@ -25,16 +25,16 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// The sum of a relaxation's rows, each times a multiplier, and of the row "objective ≤ cutoff" times a multiplier. The
-/// sum holds for every point of the relaxation within the cutoff. If the bounds contradict the row, the relaxation has
-/// no point worth searching for, however inexact the linear solver's arithmetic was.
+/// A sum of rows, each times a multiplier: the relaxation's rows, and the row "objective ≤ cutoff". The sum holds for
+/// every point of the relaxation within the cutoff. If the bounds contradict the sum, the relaxation has no such point.
+/// This proof doesn't depend on rounding errors of the linear solver.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
     /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If
-    /// `share` is 0, the row proves that there is no point at all; that proof must hold for any noise in the rows'
+    /// `share` is 0, the row can prove that there is no point at all. This proof must hold for any noise in the rows'
     /// sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
@@ -53,11 +53,11 @@ public:
                 own ? p.row_lower[i] : more[i - p.rows()].lower, own ? p.row_upper[i] : more[i - p.rows()].upper);
             if (own) arithmetic_ += std::abs(multipliers[i]) * p.row_noise[i];
         }
-        if (share > 0.0) noise_ = 0.0; // the cutoff includes a distance already
+        if (share > 0.0) noise_ = 0.0; // the cutoff already includes a distance
         noise_ += arithmetic_;
     }
-    /// Leaves out terms that are too small to count; their least values by the bounds at the root are moved into the
-    /// limit.
+    /// Leaves out terms that are too small to count. Their least values within the bounds at the root are moved into
+    /// the limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
@@ -80,13 +80,13 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
-    /// The limit for moving bounds: it includes all errors of the row, except the tolerance.
+    /// The limit for moving bounds. It includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
     /// The bounds contradict the row only if they violate the limit by more than this noise plus the rounding errors of
     /// this class.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
-    /// Whether the bounds contradict the row by more than its noise and possible rounding.
+    /// Whether the bounds contradict the row by more than its noise and the possible rounding errors.
     [[nodiscard]] bool contradicts(const domains& d) const {
         double magnitude = magnitude_;
         double least = -limit_;
@@ -118,12 +118,12 @@ private:
     const problem* problem_;
     const extra_rows* extra_;
     std::vector<double> sums_;
-    std::vector<double> sizes_; ///< sums of the magnitudes of the summands
+    std::vector<double> sizes_; ///< for each column, the sum of the magnitudes of its terms
     std::vector<signed_term> terms_;
     double limit_ = 0.0;
-    double magnitude_ = 0.0; ///< sum of the magnitudes of the limit's summands
+    double magnitude_ = 0.0; ///< sum of the magnitudes of the limit's terms
     double noise_ = 0.0;
-    double arithmetic_ = 0.0; ///< the part of the noise that comes from computing the rows
+    double arithmetic_ = 0.0; ///< the part of the noise that comes from computing rows
 };
 
 } // namespace optpipe::milp::search

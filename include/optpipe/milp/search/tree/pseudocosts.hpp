@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// The observed cost of rounding each column, per unit, down and up (Bénichou et al., 1971).
+/// The observed cost of rounding each column down and up, per unit of distance (Bénichou et al., 1971).
 class pseudocosts {
 public:
     /// One observation: the bound rose by `gain` when the column was moved by `distance`.
@@ -34,18 +34,19 @@ public:
         }
     }
     [[nodiscard]] std::size_t count(std::size_t column, bool up) const { return sides_[up ? 1 : 0].of[column].count; }
-    /// The number of observations in the rarer direction.
+    /// The number of observations in the direction with fewer observations.
     [[nodiscard]] std::size_t reliability(std::size_t column) const {
         return std::min(count(column, false), count(column, true));
     }
-    /// The mean cost per unit in the column's own history or, if the column has none, in the history of all columns.
+    /// The mean cost per unit of distance in the column's own history. If the column has no history, the mean over all
+    /// columns.
     [[nodiscard]] double unit(std::size_t column, bool up) const {
         const auto& all = sides_[up ? 1 : 0];
         const auto& own = all.of[column];
         if (own.count > 0) return own.total / static_cast<double>(own.count);
         return all.sum.count > 0 ? all.sum.total / static_cast<double>(all.sum.count) : 1.0;
     }
-    /// A score that is high if both directions have a cost.
+    /// A score that is high if both directions have high costs.
     [[nodiscard]] static double score(double down, double up) {
         constexpr double least = 1e-6;
         return std::max(down, least) * std::max(up, least);

@@ -20,7 +20,7 @@
 
 namespace optpipe::milp::search {
 
-/// The linear program of a problem; a `relaxation` adds its cuts after the rows of the problem.
+/// The linear program of a problem. A `relaxation` adds its cuts after the rows of the problem.
 [[nodiscard]] inline linear_program program_of(const problem& p) {
     linear_program lp;
     std::vector<Eigen::Triplet<double>> entries;
@@ -62,8 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If moving the sides
-    /// makes the relaxation feasible, the point satisfies the rows only with the moved sides.
+    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If the relaxation is
+    /// feasible only with moved sides, its point may violate the original sides by the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -78,20 +78,20 @@ public:
         if (status == lp_status::stopped && solver_.working_bytes() > limits.memory) c.end(limit::memory);
         return status;
     }
-    /// Includes the memory that factorizing a basis takes.
+    /// Number of bytes, including the memory for factorizing a basis.
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves; a unit of effort costs about as much as a visit of a row in propagation.
+    /// The effort of all solves; a unit of effort takes about as long as a visit of a row in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
-    /// The effort of `iterations` iterations on a program with `lines` rows and columns in all.
+    /// The effort of `iterations` iterations on a program in which rows and columns together number `lines`.
     [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
     }
-    /// Sets a basis whose last cuts may differ from the current ones: cuts that the basis doesn't have become basic.
+    /// Sets a basis that may have been made with other cuts. Cuts that the basis doesn't have become basic.
     void set_basis(const basis& b) {
         const auto rows = problem_->rows() + cuts_.size();
         if (b.rows.size() == rows) return solver_.set_basis(b);
@@ -124,7 +124,7 @@ public:
         }
         solver_.add_rows(rows);
     }
-    /// The cuts, from position `first` on, that the point of the last solve doesn't meet with equality: their rows are
+    /// The cuts from position `first` on that aren't tight at the point of the last solve, because their rows are
     /// basic.
     [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
         const auto statuses = solver_.current_basis().rows;
@@ -144,8 +144,8 @@ public:
     }
 
 private:
-    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). During a factorization,
-    /// lists grow, and the part of the matrix that isn't eliminated yet has lists of its own.
+    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). It is needed because
+    /// lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {
@@ -169,8 +169,8 @@ private:
     [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
         return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
     }
-    /// Solves with sides that are wider than the noise. The factor is large enough that if the wider program is
-    /// infeasible, its proof exceeds the noise.
+    /// Solves with sides that are moved by more than the noise. With this distance, a proof of infeasibility of the
+    /// wider program exceeds the noise.
     lp_status solve_wider(const simplex_limits& limits) {
         constexpr double times = 10.0;
         const auto lower = solver_.program().row_lower;

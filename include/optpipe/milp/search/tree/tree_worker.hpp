@@ -30,26 +30,28 @@ namespace optpipe::milp::search {
 
 /// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Effort of a dive, in visits of rows or work that takes as long; afterwards other workers can take over nodes.
+    /// Effort of a dive, in visits of rows or work that takes as long. After a dive, other workers can take over nodes.
     std::size_t effort_per_dive = 10'000'000;
-    /// Rounds of propagation and relaxation at a node, while each round fixes something.
+    /// Largest number of rounds of propagation and relaxation at a node. Rounds go on only while each round fixes
+    /// something.
     std::size_t most_rounds = 4;
     /// Number of learned clauses at which half of them are deleted.
     std::size_t most_learned = 5000;
-    /// Most literals of a clause that is learned from an infeasible relaxation, as longer clauses prune less and cost
-    /// more.
+    /// Largest number of literals in a clause that is learned from an infeasible relaxation. Longer clauses prune less
+    /// and cost more.
     std::size_t longest_clause = 200;
-    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose cuts are removed.
+    /// Limits of user cuts: number of rounds per node, number of cuts per round, and number of held cuts at which loose
+    /// cuts are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// If a request for user cuts gives none, the worker pauses: it requests no cuts at the next nodes. Each such pause
-    /// is about twice as long as the last. This is the largest number of nodes per pause.
+    /// Largest number of nodes in a pause. If a request for user cuts gives none, the worker requests no cuts at the
+    /// next nodes. Each such pause is about twice as long as the previous pause.
     std::size_t longest_pause = 31;
 };
 
-/// One worker of branch and bound on relaxations. A worker dives from a node and leaves open nodes behind. Results for
-/// other workers are kept until they are collected.
+/// One worker of branch and bound on relaxations. A worker dives from a node, and returns the open nodes that it
+/// passes. Results for other workers are kept until they are collected.
 class tree_worker {
 public:
     tree_worker(const context& c, const propagator& engine, const relaxation& lp)
@@ -60,9 +62,9 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes nodes from `n` on, depth first: at most `budget` nodes, or fewer if nodes are expensive. The remaining
-    /// nodes are in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes
-    /// from it.
+    /// Processes nodes depth first, beginning with `n`: at most `budget` nodes, or fewer if nodes are expensive. The
+    /// remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
+    /// remove nodes from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
@@ -84,7 +86,7 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Updates the memory that the control counts. In deterministic mode, `account` must be called only between rounds.
+    /// Updates the memory that the control counts. In deterministic mode, call it only between rounds.
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -95,7 +97,7 @@ public:
     [[nodiscard]] std::vector<pseudocosts::observation>& observations() { return observations_; }
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return lp_; }
-    /// The least bound among nodes that could neither be searched nor excluded; infinite if there are none.
+    /// The least bound among nodes that could neither be searched nor excluded; infinite if there are no such nodes.
     [[nodiscard]] double unresolved() const { return unresolved_; }
 
     void take_cutoff(double cutoff) {
@@ -103,7 +105,7 @@ public:
         results_.cutoff = cutoff;
         engine_.set_cutoff(cutoff);
     }
-    /// Goes to the root and applies bounds that others have proven to hold everywhere.
+    /// Goes to the root and applies bounds that other workers have proven to hold everywhere.
     void apply_global_bounds(std::span<const literal> global_bounds) {
         retreat(0);
         for (const auto& f : global_bounds)
@@ -112,7 +114,7 @@ public:
         if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
-    /// Sets the bounds of a node. Returns false if the node has no points; the reason has been learned.
+    /// Sets the bounds of a node. Returns false if the node has no points; in this case, the reason has been learned.
     bool enter(const node& n) {
         std::size_t common = 0;
         while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
@@ -134,7 +136,7 @@ public:
     enum class verdict : unsigned char { closed, open, interrupted };
 
     /// Solves the relaxation within the current bounds, and tightens them by reduced costs, until nothing changes.
-    /// Raises `bound`. After the verdict `open`, `lp().point()` is valid if `has_point`.
+    /// Raises `bound`. After the verdict `open`, `lp().point()` is valid if `has_point` is true.
     verdict relax(double& bound, bool& has_point) {
         for (std::size_t round = 0; round < with_.most_rounds; ++round) {
             const auto status = solve_once(bound, has_point);
@@ -163,8 +165,9 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of that
-    /// point.
+    /// Offers the relaxation's point with rounded integers. If it isn't a solution, solves for the continuous columns
+    /// again. Returns false if there is no solution. Contract: the integers of the point are integral within the
+    /// tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -173,7 +176,7 @@ public:
         static_cast<void>(offer(values));
         return true;
     }
-    /// Solves for the continuous columns with the integers fixed at `values`. Returns false if that gives no solution.
+    /// Solves for the continuous columns with the integers fixed at `values`. Returns false if there is no solution.
     /// The call changes the relaxation's point.
     bool complete(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -187,7 +190,7 @@ public:
         return true;
     }
 
-    /// Learns from the current conflict, and backtracks to the level where the clause is unit.
+    /// Learns from the current conflict, and backtracks to the level at which the clause is unit.
     void learn() {
         context_->limits->count_conflicts(1);
         if (engine_.refuted()) return;
@@ -211,7 +214,7 @@ private:
 
     struct step {
         literal decision;
-        std::uint32_t before; ///< level at which the decision was taken
+        std::uint32_t before; ///< level at which the decision was made
     };
 
     void retreat(std::uint32_t level) {
@@ -250,8 +253,8 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
-    /// Adds a few rounds of user cuts, while they cut off the point. The cuts hold everywhere, and stay with this
-    /// worker.
+    /// Adds user cuts in a few rounds, as long as they cut off the point. The cuts hold everywhere, but only this
+    /// worker keeps them.
     verdict take_user_cuts(double& bound, bool& has_point) {
         auto what = verdict::open;
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
@@ -303,8 +306,8 @@ private:
         has_point = status == lp_status::optimal;
         return verdict::open;
     }
-    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If the proof succeeds, a
-    /// clause is learned.
+    /// Whether the multipliers prove that the node has no points left. The proof is computed independently of the
+    /// linear solver. If it succeeds, a clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
@@ -314,7 +317,7 @@ private:
         learn();
         return true;
     }
-    /// Checks the witness when the current node is about to be pruned as infeasible.
+    /// Checks the witness before the current node is pruned as infeasible.
     void watch_closing() const {
         if (context_->witness_point.empty() || results_.cutoff < context_->witness_objective) return;
         const auto& d = engine_.bounds();
@@ -335,9 +338,9 @@ private:
         return false;
     }
 
-    /// Handles an integral point of the relaxation, which is a solution unless rounding it breaks a row. The node is
-    /// closed if the bound of the relaxation reaches the cutoff, apart from rounding errors. If the node isn't closed,
-    /// the search branches on the integer that is farthest from its rounded value.
+    /// Handles an integral point of the relaxation. The point is a solution unless rounding it breaks a row. The node
+    /// is closed if the bound of the relaxation reaches the cutoff, except for rounding errors. Otherwise, the search
+    /// branches on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
@@ -363,8 +366,8 @@ private:
         return farthest;
     }
 
-    /// Branches without a point of the relaxation, by halving some open domain. If a domain is infinite, the part
-    /// beyond huge numbers stays unresolved, so that a search of the rest can't count as a proof.
+    /// Branches without a point of the relaxation, by halving an open domain. If a domain is infinite, the part beyond
+    /// huge numbers stays unresolved, so that a search of the other part doesn't count as a proof.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
