@@ -21,7 +21,8 @@ void own_loop() {
 #include "example_2.inc"
 }
 
-void graph_of_stages(std::size_t microbatches, const std::vector<int>& lengths, const std::vector<std::vector<int>>& lists,
+void graph_of_stages(std::size_t microbatches, const std::vector<int>& lengths,
+                     const std::vector<std::vector<int>>& lists,
                      const std::vector<std::vector<int>>& documents, double attention_share, std::size_t k) {
     using namespace optpipe;
     const stage_costs encoder, embedding, layers;

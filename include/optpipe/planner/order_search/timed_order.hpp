@@ -57,7 +57,7 @@ public:
 
     /// Takes a schedule in place of the order. False if the order isn't executable.
     bool take(const schedule& s) {
-        begin_whole_edit();
+        begin_edit_of_all();
         sequence_.clear();
         std::fill(partner_.begin(), partner_.end(), flat_graph::none);
         first_parts_.assign(ranks_, flat_graph::none);
@@ -177,7 +177,7 @@ public:
     }
     /// Begins an edit that may change everything; `edit` gets the sequence of operations.
     template <class Edit> void edit_all(const Edit& edit) {
-        begin_whole_edit();
+        begin_edit_of_all();
         edit(sequence_);
     }
     /// Continues an edit: everything may change further.
@@ -185,7 +185,7 @@ public:
         scratch_ = sequence_;
         std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
         saved_.swap(scratch_);
-        begin_whole();
+        begin_all();
         edit(sequence_);
     }
     /// Changes the choice of a cell, within `edit_all` or `edit_further`.
@@ -321,12 +321,12 @@ private:
         is_whole_ = false;
         saved_mean_ = 0.0;
     }
-    void begin_whole_edit() {
+    void begin_edit_of_all() {
         edited_size_ = sequence_.size();
         saved_.assign(sequence_.begin(), sequence_.end());
-        begin_whole();
+        begin_all();
     }
-    void begin_whole() {
+    void begin_all() {
         first_ = 0;
         last_ = never_last;
         is_whole_ = true;

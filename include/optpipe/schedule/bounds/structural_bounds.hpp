@@ -31,7 +31,8 @@ struct structural_bounds {
     /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
     duration warm_up{};
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers, as far as the rank's link has time for the transfers. If the problem isn't plain, `holding_area_bound`.
+    /// transfers, as far as the rank's link has time for the transfers. For a problem that isn't plain, this is
+    /// `holding_area_bound`.
     duration memory_area{};
     /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
     /// pass in rounds of k.
@@ -185,9 +186,10 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// The cheap bounds: those of the relaxations in which stashes are only kept or offloaded as a whole; for a problem that
-/// isn't plain, `graph_bound` and `holding_area_bound` alone. For a plain problem, O(ranks × stages × microbatches) for
-/// `span`, O(stages × microbatches) times a logarithm for `makespan`, and usable in constant expressions.
+/// The cheap bounds. For a plain problem, these are the bounds of relaxations in which stashes are only kept or
+/// offloaded as a whole. They are usable in constant expressions, and take O(ranks × stages × microbatches) for `span`,
+/// and O(stages × microbatches) times a logarithm for `makespan`. For other problems, these are only `graph_bound` and
+/// `holding_area_bound`.
 ///
 /// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
 template <pipeline_graph Graph>
