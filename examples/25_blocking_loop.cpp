@@ -18,10 +18,12 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -204,14 +206,16 @@ bool train(const std::string& problem_file, const std::string& plan_file) {
 } // namespace
 
 int main() {
-    const auto folder = std::filesystem::temp_directory_path() / "optpipe-blocking-loop";
+    const auto folder = std::filesystem::temp_directory_path() / ("optpipe-" + std::to_string(std::random_device{}()));
     const auto problem_file = (folder / "problem.json").string();
     const auto plan_file = (folder / "plan.json").string();
     try {
         std::filesystem::create_directories(folder);
         write_files(problem_file, plan_file);
-        return train(problem_file, plan_file) ? 0 : 1;
-    } catch (const error& e) {
+        const bool trained = train(problem_file, plan_file);
+        std::filesystem::remove_all(folder);
+        return trained ? 0 : 1;
+    } catch (const std::exception& e) {
         std::cerr << e.what() << '\n';
         return 1;
     }

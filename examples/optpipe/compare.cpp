@@ -141,7 +141,7 @@ void print(std::ostream& out, const std::vector<compared_problem>& all, bool mar
 }
 
 std::string csv_of(const compared_problem& compared, const optpipe::comparison_row& row) {
-    const auto seconds = csv_number(row.planning_seconds.value_or(0.0));
+    const auto seconds = row.planning_seconds ? csv_number(*row.planning_seconds) : "";
     if (!row.result)
         return csv_line(
             {compared.path, row.method, "", csv_number(compared.bound.value()), "", "", "", "", seconds, row.reason});

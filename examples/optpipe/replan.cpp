@@ -14,9 +14,9 @@ namespace program {
 
 #if defined(OPTPIPE_HAS_MILP)
 
-std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
-                                  const replan_options& options) {
-    std::vector<replanned> plans;
+replan_result plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
+                         const replan_options& options) {
+    replan_result result;
     search_options limits;
     limits.time_limit = options.time_limit;
     limits.threads = options.threads;
@@ -25,15 +25,17 @@ std::vector<replanned> plan_again(const std::vector<variant>& variants, const op
         if (auto timed = optpipe::retime(changed, start)) how.start = *std::move(timed);
         const auto planned = watched(how, limits, unit_of(changed), options.quiet,
                                      [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
-        if (planned) plans.push_back({what, planned->objective, planned->bound});
-        if (planned && planned->why == optpipe::plan_end::stop_request) break;
+        if (!planned) continue;
+        result.plans.push_back({what, planned->objective, planned->bound});
+        result.is_stopped = planned->why == optpipe::plan_end::stop_request;
+        if (result.is_stopped) break;
     }
-    return plans;
+    return result;
 }
 
 #else
 
-std::vector<replanned> plan_again(const std::vector<variant>&, const optpipe::schedule&, const replan_options&) {
+replan_result plan_again(const std::vector<variant>&, const optpipe::schedule&, const replan_options&) {
     return {};
 }
 

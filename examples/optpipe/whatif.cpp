@@ -4,6 +4,7 @@
 #include "plan_output.hpp"
 #include "replan.hpp"
 #include "schedule_file.hpp"
+#include <optpipe/core/deadline.hpp>
 #include <optpipe/core/format.hpp>
 #include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
@@ -79,7 +80,7 @@ private:
         const auto all = [](optpipe::rank) { return true; };
         if (is_limited(p_->memory_limit)) add(more + "on every rank", raise(&optpipe::problem::memory_limit, all));
         for (const auto r : p_->graph.all_ranks())
-            if (!p_->memory_limit[r].is_unlimited())
+            if (p_->graph.ranks() > 1 && !p_->memory_limit[r].is_unlimited())
                 add(more + "on rank " + std::to_string(r.value()),
                     raise(&optpipe::problem::memory_limit, [r](optpipe::rank other) { return other == r; }));
         if (is_limited(p_->host_memory_limit) && has_transfers(*p_))
@@ -141,11 +142,6 @@ private:
     std::vector<variant> found_{};
 };
 
-std::chrono::steady_clock::time_point after(double seconds) {
-    using clock = std::chrono::steady_clock;
-    return clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds});
-}
-
 /// The bounds that take milliseconds; empty if they aren't done in time.
 std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chrono::steady_clock::time_point until) {
     const optpipe::stop_when late{[&] { return std::chrono::steady_clock::now() >= until; }};
@@ -155,11 +151,13 @@ std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chr
     return bound;
 }
 
-/// The changes with their estimates, the best first. Together, estimates take at most as long as planning again.
+/// The changes with their estimates, the best first. Together, estimates take at most a second, or as long as planning
+/// again if that is more.
 std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, const whatif_options& options) {
     constexpr double shortest = 1.0;
     const auto seconds = std::max(shortest, options.time_limit * static_cast<double>(options.most));
-    const auto until = after(seconds);
+    const auto until =
+        optpipe::deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds});
     const auto before = quick_bound(p, until);
     std::vector<gain> gains;
     for (auto& change : enlargements{p, options}.take()) {
@@ -176,18 +174,17 @@ std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, con
     return gains;
 }
 
-/// Plans the best changes again, and before them the problem as it is, whose plan is returned.
-std::optional<replanned> plan_best(std::vector<gain>& gains, const optpipe::problem& p, const optpipe::schedule& start,
-                                   const whatif_options& options) {
+/// Plans the best changes again, and before them the problem as it is.
+replan_result plan_best(std::vector<gain>& gains, const optpipe::problem& p, const optpipe::schedule& start,
+                        const whatif_options& options) {
     std::vector<variant> tries{{"as it is", p}};
     for (std::size_t i = 0; i < std::min(options.most, gains.size()); ++i)
         tries.push_back(gains[i].change);
-    const auto plans = plan_again(tries, start, {options.time_limit, options.threads, options.json});
-    for (const auto& plan : plans)
+    auto result = plan_again(tries, start, {options.time_limit, options.threads, options.json});
+    for (const auto& plan : result.plans)
         for (auto& own : gains)
             if (own.change.what == plan.what) own.plan = plan;
-    if (plans.empty()) return std::nullopt;
-    return plans.front();
+    return result;
 }
 
 std::string change_of(optpipe::duration after, optpipe::duration before) {
@@ -198,10 +195,11 @@ void print_gains(std::ostream& out, const std::vector<gain>& gains, optpipe::dur
     constexpr double rounding = 1e-6;
     std::vector<optpipe::table_row> lines{{"with", "estimate", "change", "planned again", "change"}};
     std::size_t without = 0;
+    std::size_t unknown = 0;
     for (const auto& own : gains) {
         const bool gains_anything = own.estimate && *own.estimate < (1.0 - rounding) * now;
         if (!gains_anything && !own.plan) {
-            ++without;
+            ++(own.estimate ? without : unknown);
             continue;
         }
         optpipe::table_row line{own.change.what, "-", "-", "-", "-"};
@@ -219,6 +217,8 @@ void print_gains(std::ostream& out, const std::vector<gain>& gains, optpipe::dur
     if (without > 0)
         out << without << (without == 1 ? " other change leaves" : " other changes leave")
             << " the bound as it is, and " << (without == 1 ? "wasn't" : "weren't") << " planned again\n";
+    if (unknown > 0)
+        out << "there was no time to estimate " << unknown << (unknown == 1 ? " other change\n" : " other changes\n");
 }
 
 nlohmann::ordered_json number_or_null(const std::optional<optpipe::duration>& value) {
@@ -250,8 +250,9 @@ int whatif(const whatif_options& options) {
         throw optpipe::input_error{name_of(options.schedule), broken};
     const auto now = optpipe::objective_of(p, file.schedule);
     auto gains = estimate(p, now, options);
-    const auto as_it_is = plan_best(gains, p, file.schedule, options);
-    const auto again = as_it_is ? as_it_is->objective : now;
+    const auto [plans, is_stopped] = plan_best(gains, p, file.schedule, options);
+    const auto again = plans.empty() ? now : plans.front().objective;
+    const int status = is_stopped ? stopped_by_signal : success;
     if (options.json) {
         std::cout << json_text(nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
                                                       {"problem", p.name},
@@ -259,14 +260,14 @@ int whatif(const whatif_options& options) {
                                                       {"objective", now.value()},
                                                       {"planned_again", again.value()},
                                                       {"changes", to_json(gains)}});
-        return success;
+        return status;
     }
     auto& out = files.text();
     out << "step " << optpipe::format_number(now) << unit_of(p) << "; planned again as it is, "
         << optpipe::format_number(options.time_limit, 3) << " s: " << optpipe::format_number(again) << unit_of(p)
         << "\n\n";
     print_gains(out, gains, now, again);
-    return success;
+    return status;
 }
 
 } // namespace program

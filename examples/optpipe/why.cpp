@@ -207,7 +207,7 @@ int why(const why_options& options) {
     const auto& binding = optpipe::best_bound(bounds);
     const auto own = diagnose(p, file.document.method, file.schedule);
     const auto published = best_published_of(p);
-    const auto remedies =
+    const auto [remedies, is_stopped] =
         plan_again(remedies_of(p), file.schedule, {options.time_limit, options.threads, options.json});
     if (options.json) {
         nlohmann::ordered_json result{{"format", "optpipe.why-result/1"},
@@ -223,7 +223,7 @@ int why(const why_options& options) {
             result["planned_again"].push_back(
                 {{"with", tried.what}, {"objective", tried.objective.value()}, {"bound", tried.bound.value()}});
         std::cout << json_text(result);
-        return success;
+        return is_stopped ? stopped_by_signal : success;
     }
     auto& out = files.text();
     out << "step " << optpipe::format_number(own.measures.objective) << unit_of(p) << "; structural bound "
@@ -231,7 +231,7 @@ int why(const why_options& options) {
     optpipe::write_idle(out, p, own.measures, own.idle_by_rank);
     print_remedies(out, remedies, own.measures.objective, options.time_limit);
     print_beside(out, own, published);
-    return success;
+    return is_stopped ? stopped_by_signal : success;
 }
 
 } // namespace program

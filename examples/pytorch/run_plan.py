@@ -647,7 +647,8 @@ class pipeline:
         return tuple(each.to(self.device) for each in as_tuple(self.training.inputs(step, microbatch)))
 
     def on_lane(self, lane):
-        return torch.cuda.stream(self.streams[lane])  # does nothing if there are no streams
+        stream = self.streams[lane]
+        return torch.cuda.stream(stream) if stream else contextlib.nullcontext()
 
     def step(self, number):
         """Runs one step. Returns the mean of this rank's losses, if it has the last stage, and the operations of this
@@ -954,7 +955,7 @@ def measure(options):
 
 def program_optpipe(given):
     """The program as it was named, or on the path, or in this checkout's build."""
-    built = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "optpipe"
+    built = pathlib.Path(__file__).resolve().parent / "../../build/release/bin/optpipe"
     for each in [given] if given else ["optpipe", str(built)]:
         if found := shutil.which(each):
             return found

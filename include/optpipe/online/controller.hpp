@@ -93,6 +93,8 @@ private:
     /// Collects samples of transfers that are too rare for a window, and with pairs also those of rare pairs and
     /// operations; transfers that shared their link with others are left out.
     void add_rare(std::uint64_t step);
+    /// The measurements of the window, and the rare ones of the steps before it.
+    [[nodiscard]] cost_profile all_measured() const;
     /// Plans with the costs of what is rare as soon as there are enough samples. No new window is measured first,
     /// because that would take as long again.
     void compare_rare();
@@ -355,11 +357,20 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     if (!few.operations.empty()) rare_.add(step, few);
 }
 
+OPTPIPE_INLINE cost_profile online_controller::all_measured() const {
+    cost_profile all{samples_ + window_steps_};
+    all.set_warm_up(0);
+    all.merge(window_);
+    for (const auto& [step, few] : rare_.measured_steps())
+        if (!window_.measured_steps().contains(step)) all.add(step, few);
+    return all;
+}
+
 OPTPIPE_INLINE void online_controller::compare_rare() {
     const auto found = drifted(rare_);
     if (!matters(found)) return;
     log(online_event::kind_type::drift, sentence_of(found));
-    plan_with(rare_, found);
+    plan_with(all_measured(), found);
     forget_measured();
     recent_.clear(); // these steps were measured with other costs
 }

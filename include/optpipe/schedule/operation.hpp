@@ -175,7 +175,7 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// Whether the operation is a B in a problem without full backwards. Such a B stands for I and then W.
+/// The duration of an operation alone, with its microbatch's factors. Contract: its storage option has the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

@@ -85,6 +85,20 @@ optpipe::problem in_need_of_links(oracle::random_numbers& random, std::size_t ra
     return p;
 }
 
+/// All stashes are offloaded, or also recomputed, and hosts have room for `host` of them.
+optpipe::problem without_keeping(std::size_t ranks, std::size_t microbatches, std::size_t host, bool recomputes) {
+    const optpipe::graph<optpipe::dynamic, optpipe::dynamic> g{ranks, microbatches};
+    auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{{4_ms, 2_ms, 2_ms, 1_gb, 0.5_gb, {}}});
+    p.split_backward = false;
+    for (auto& list : p.storage) {
+        list.assign({{"offload", 1_gb, {}, {}, 1_gb, optpipe::transfer_times{1_ms, 1_ms}}});
+        if (recomputes) list.push_back({"full", 0_gb, 8_ms, {}, {}, {}});
+    }
+    for (auto& limit : p.host_memory_limit)
+        limit = optpipe::memory_size{static_cast<double>(host)};
+    return p;
+}
+
 } // namespace
 
 TEST_CASE("no schedule with storage options is shorter than a bound") {
@@ -138,6 +152,28 @@ TEST_CASE("nor on links that are shared, where transfers are slower than computa
     CHECK(t.proven >= static_cast<int>(oracle::random_cases(240)));
     CHECK(t.stronger >= static_cast<int>(oracle::random_cases(6)));
     CHECK(together >= static_cast<int>(oracle::random_cases(8)));
+}
+
+TEST_CASE("nor where nothing is kept, and hosts have little memory") {
+    storage_tally t;
+    for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{86 * 1'000'003 + i};
+        auto p = without_keeping(random.between(2, 3), random.between(2, 4), random.between(1, 2), random.chance(50));
+        for (auto& limit : p.memory_limit)
+            limit = optpipe::memory_size{static_cast<double>(random.between(1, 3))};
+        const auto best = oracle::exhaustive_optimum(p, 1.0, 4'000);
+        if (best.proven && best.objective) t.compare(p, *best.objective);
+    }
+    CHECK(t.proven >= static_cast<int>(oracle::random_cases(60)));
+    // Stashes also wait on the device, where the host's limit doesn't count.
+    for (const auto device : {4_gb, optpipe::memory_size::unlimited()}) {
+        auto p = without_keeping(4, 8, 1, false);
+        for (auto& limit : p.memory_limit)
+            limit = device;
+        const auto s = *time_order(p, *optpipe::adaptive_builder<>{{}, 20'000}(p));
+        CHECK(mix_bound(p).value() <= objective_of(p, s).value() * (1.0 + 1e-9));
+    }
 }
 
 TEST_CASE("nor is a schedule that is drawn at random") {

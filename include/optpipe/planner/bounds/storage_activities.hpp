@@ -46,9 +46,8 @@ struct option_needs {
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
     bool offloads = false;
-    /// How many stashes can wait at once without taking cells: all microbatches, or, if offloaded, as many as fit the
-    /// host.
-    double most_waiting = 0.0;
+    /// Whether the host has room for a stash, if the option offloads.
+    bool fits_host = true;
     /// The least time from the end of F to the start of I.
     double wait = 0.0;
     activity_window waiting{};
@@ -119,9 +118,7 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
             n.wait = (paths.lifespan[s] - c.forward - gradient).value();
             n.waiting = inner;
             n.offloads = o.offloads();
-            n.most_waiting = static_cast<double>(p.graph.microbatches());
-            if (n.offloads && o.transfer_size > memory_size{})
-                n.most_waiting = std::min(n.most_waiting, times_in(o.transfer_size, p.host_memory_limit[r] + slack));
+            n.fits_host = !n.offloads || o.transfer_size <= p.host_memory_limit[r] + slack;
             n.length[run_forward] = c.forward.value();
             n.cells[run_forward] = n.held;
             n.window[run_forward] = {f.head[0].value(), f.tail[last].value()};

@@ -36,8 +36,8 @@ struct copy_rules {
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
 /// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
-///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded. No more
-///   offloaded stashes wait than fit the host.
+///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded. A
+///   stash that doesn't fit the host isn't offloaded; otherwise, host memory isn't counted.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
 ///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
@@ -107,7 +107,7 @@ private:
     }
     [[nodiscard]] bool fits(const option_needs& n) const {
         if (n.wait > 0.0 && waiting_cells(n) > cells_of(n)) return false;
-        if (n.most_waiting < 1.0) return false; // a stash doesn't fit the host
+        if (!n.fits_host) return false;
         for (std::size_t k = 0; k < activities; ++k)
             if (n.length[k] > 0.0 && n.cells[k] > cells_of(n)) return false;
         return true;
@@ -321,7 +321,7 @@ private:
             }
             if (wait_rows_[i] == no_row) continue;
             const auto cells = waiting_cells(n);
-            const double times = cells > 0 ? static_cast<double>(cells_of(n) / cells) : n.most_waiting;
+            const double times = cells > 0 ? static_cast<double>(cells_of(n) / cells) : count_;
             columns.push_back({0.0, {{middle.rows[n.rank], 1.0}, {wait_rows_[i], times}}});
         }
     }
@@ -461,7 +461,6 @@ private:
     /// takes no memory.
     struct free_stash {
         std::size_t id = no_row;
-        double times = 0.0;
         double value = 0.0;
     };
     struct offered_stashes {
@@ -480,14 +479,13 @@ private:
             to.items.push_back({id, cells, value});
             return;
         }
-        const auto& n = needs_.options[i];
-        auto& f = to.free[place_of(n.stage)];
-        if (n.most_waiting * value > f.times * f.value) f = {id, n.most_waiting, value};
+        auto& f = to.free[place_of(needs_.options[i].stage)];
+        if (value > f.value) f = {id, value};
     }
-    [[nodiscard]] static double value_of_free(const offered_stashes& offered) {
+    [[nodiscard]] double value_of_free(const offered_stashes& offered) const {
         double value = 0.0;
         for (const auto& f : offered.free)
-            value += f.times * f.value;
+            value += count_ * f.value;
         return value;
     }
 
@@ -541,7 +539,7 @@ private:
                 for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
         packing_.for_each_packed(needs_.cells[r] - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
-            if (f.id != no_row) put(y, wait_rows_[f.id], f.times);
+            if (f.id != no_row) put(y, wait_rows_[f.id], count_);
         found_.push_back(std::move(y));
     }
 
@@ -580,7 +578,7 @@ private:
             };
             packing_.for_each_packed(most_cells, [&](std::size_t id) { take(id, 1.0); });
             for (const auto& f : offered.free)
-                if (f.id != no_row) take(f.id, f.times);
+                if (f.id != no_row) take(f.id, count_);
             found_.push_back(std::move(z));
         }
         return best * rounding;

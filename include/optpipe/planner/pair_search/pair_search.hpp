@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,8 +25,8 @@ namespace optpipe {
 /// The parameters of `pair_search`, the same for every problem; not tuned.
 struct pair_search_parameters {
     std::uint64_t seed = 1;
-    /// Number of orders that are tried.
-    std::size_t moves = std::numeric_limits<std::size_t>::max();
+    /// Number of orders that are tried. Half of them are in the first round.
+    std::size_t moves = 2'000'000;
     /// The length of a round: this number of moves, or half of the moves that are left if these are more.
     std::size_t moves_of_round = 150'000;
     /// A round begins at a temperature between these, of which each order of magnitude is drawn as often, and ends at

@@ -184,7 +184,7 @@ public:
     /// most even work; the one with the most even loads in pairs; and the one with the least bound that a descent from
     /// the most even one finds. If none fits, returns the partition with the least shortage, which may not fit either.
     /// Computes the bounds of at most `neighbours` neighbours per partition, and the work of at most `most` partitions
-    /// in total. Tests whether at most `most_fitted` partitions fit. Ends early if `stop()` returns true.
+    /// for each way to be even. Tests whether at most `most_fitted` partitions fit. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -198,6 +198,7 @@ public:
                 if (!stop()) look(each);
         };
         const auto most_even = [&](const layer_division& from, bool in_pairs) {
+            looked_at = 0;
             return descend(from, all, [&](const layer_division& of) { return unevenness_of(of, in_pairs); });
         };
         const auto one_by_one = most_even(even(), false);

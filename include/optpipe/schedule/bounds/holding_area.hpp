@@ -152,7 +152,8 @@ private:
 } // namespace detail
 
 OPTPIPE_INLINE duration holding_area_bound(const problem& p, stop_check stop) {
-    if (is_plain(p)) return {};
+    const auto is_limited = [](memory_size limit) { return !limit.is_unlimited(); };
+    if (is_plain(p) || std::none_of(p.memory_limit.begin(), p.memory_limit.end(), is_limited)) return {};
     const auto c = detail::chains_without_orders(p);
     detail::chain_paths paths{c};
     const bool has_ramps = p.overlaps.empty(); // the parts of a pair run at once

@@ -191,7 +191,7 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 /// and O(stages × microbatches) times a logarithm for `makespan`. For other problems, these are only `graph_bound` and
 /// `holding_area_bound`.
 ///
-/// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
+/// `stop` is polled between the ranks; bounds deduced until then are valid. In plain problems, the first rank is never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};

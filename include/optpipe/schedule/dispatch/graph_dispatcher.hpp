@@ -204,10 +204,13 @@ private:
                                 p_->costs[gradient.stage].gradients == gradient_kind::full;
         return is_allowed && overlap_of(*p_, f, other) ? std::optional{other} : std::nullopt;
     }
+    /// Whether the memory has room for the pair. In a careful run, a gradient that takes memory runs alone.
     bool fits(const operation_pair& pair, const overlap& of, rank r) const {
         const auto forwards = memory_effect_of(*p_, pair.forward).acquired_at_start;
-        const auto taken = forwards + memory_effect_of(*p_, pair.backward).acquired_at_start + of.memory;
-        return step_.fits(r, taken) && (forwards <= memory_size{} || is_safe(pair.forward, r, forwards));
+        const auto backwards = memory_effect_of(*p_, pair.backward).acquired_at_start;
+        if (safe_ && backwards > memory_size{}) return false;
+        return step_.fits(r, forwards + backwards + of.memory) &&
+               (forwards <= memory_size{} || is_safe(pair.forward, r, forwards));
     }
     bool comes_before(const operation_pair& a, const operation_pair& b) const {
         const auto x = stages_[a.backward.stage].next_gradient;
