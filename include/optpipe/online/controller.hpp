@@ -278,8 +278,9 @@ OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, c
     problem_ = with_measured_costs(std::move(problem_), measured);
     for (const auto& each : found)
         unexplained_.erase(each.name);
-    for (const auto& each : drift(problem_, measured, options_.drift))
-        unexplained_[each.name] = each.measured.median;
+    for (const auto* profile : {&measured, &std::as_const(rare_)}) // few numbers need fewer samples
+        for (const auto& each : drift(problem_, *profile, options_.drift))
+            unexplained_[each.name] = each.measured.median;
     log(online_event::kind_type::costs, sentence_of(found));
     submit();
 }

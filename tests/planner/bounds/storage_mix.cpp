@@ -159,7 +159,7 @@ TEST_CASE("nor where nothing is kept, and hosts have little memory") {
     for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
         CAPTURE(i);
         oracle::random_numbers random{86 * 1'000'003 + i};
-        auto p = without_keeping(random.between(2, 3), random.between(2, 4), random.between(1, 2), random.chance(50));
+        auto p = without_keeping(random.between(2, 3), random.between(2, 3), random.between(1, 2), random.chance(50));
         for (auto& limit : p.memory_limit)
             limit = optpipe::memory_size{static_cast<double>(random.between(1, 3))};
         const auto best = oracle::exhaustive_optimum(p, 1.0, 4'000);
