@@ -28,7 +28,7 @@ json data_of(const std::string& page) {
 TEST_CASE("a page of a plan has the search, and the best published schedule beside it") {
     const workplace place;
     const auto planned = run(
-        {"plan", offloading, "--gap", "0.1", "--quiet", "--html", place / "plan.html", "--out", place / "plan.json"});
+        {"plan", offloading, "--gap", "0.03", "--quiet", "--html", place / "plan.html", "--out", place / "plan.json"});
     REQUIRE_MESSAGE((planned.status == 0 && planned.err.empty()), planned);
     const auto page = data_of(place.read("plan.html"));
     const auto plan = json::parse(place.read("plan.json"));
