@@ -6,7 +6,7 @@ function(names_of headers)
 endfunction()
 
 names_of(algorithm
-    adjacent_find all_of any_of binary_search clamp copy count count_if equal fill fill_n find find_if for_each
+    adjacent_find all_of any_of binary_search clamp copy copy_n count count_if equal fill fill_n find find_if for_each
     generate includes inplace_merge is_permutation is_sorted iter_swap lower_bound make_heap max max_element min
     min_element minmax minmax_element next_permutation none_of nth_element partition_point pop_heap push_heap
     remove_if reverse rotate sort stable_partition stable_sort transform unique upper_bound
