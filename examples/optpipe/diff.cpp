@@ -52,9 +52,7 @@ struct side {
 
 side read_side(const optpipe::problem& given, optpipe::schedule_document document, const std::string& path) {
     const auto p = problem_for(given, document);
-    auto file = check_schedule_for(p, std::move(document), path);
-    if (auto broken = violations_in(p, file); !broken.empty())
-        throw optpipe::input_error{name_of(path), std::move(broken)};
+    auto file = require_valid(p, check_schedule_for(p, std::move(document), path), path);
     side read{name_of(path), std::move(file.schedule), {}, optpipe::per_rank<rank_lanes>(p.graph.ranks()), {}};
     read.measures = optpipe::measure(p, read.schedule);
     read.storage = optpipe::storage_uses(p, read.schedule);

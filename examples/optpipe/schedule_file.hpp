@@ -51,22 +51,23 @@ inline schedule_file read_schedule_for(const optpipe::problem& p, const std::str
     return check_training_schedule(p, read_schedule(path), path);
 }
 
-/// The problem that matches a schedule file: without stashes if the schedule has forwards alone.
-inline optpipe::problem problem_for(optpipe::problem p, const optpipe::schedule_document& document) {
-    return document.forward_only ? optpipe::forward_problem(std::move(p)) : p;
-}
 /// Violations in a schedule of the kind that its file declares.
 inline std::vector<optpipe::violation> violations_in(const optpipe::problem& p, const schedule_file& file) {
     return file.document.forward_only ? optpipe::validate_forward_only(p, file.schedule)
                                       : optpipe::validate(p, file.schedule);
 }
 
-/// Throws `input_error` if the schedule breaks a rule of `p`. Contract: `p` matches the file (`problem_for`).
-inline optpipe::schedule_report valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
-                                           const std::string& path) {
-    const auto file = check_schedule_for(p, std::move(document), path);
+/// The file. Throws `input_error` if its schedule breaks a rule of `p`. Contract: `p` matches the file (`problem_for`).
+inline schedule_file require_valid(const optpipe::problem& p, schedule_file file, const std::string& path) {
     if (auto broken = violations_in(p, file); !broken.empty())
         throw optpipe::input_error{name_of(path), std::move(broken)};
+    return file;
+}
+
+/// The report of a schedule that breaks no rule of `p`. Throws, and expects, what `require_valid` does.
+inline optpipe::schedule_report valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
+                                           const std::string& path) {
+    const auto file = require_valid(p, check_schedule_for(p, std::move(document), path), path);
     auto report = optpipe::make_report(p, file.document.method, file.schedule);
     report.forward_only = file.document.forward_only;
     return report;

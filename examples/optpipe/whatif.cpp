@@ -245,9 +245,7 @@ nlohmann::ordered_json to_json(const std::vector<gain>& gains) {
 int whatif(const whatif_options& options) {
     outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {}, options.json};
     const auto p = read_problem(options.problem);
-    const auto file = read_schedule_for(p, options.schedule);
-    if (const auto broken = violations_in(p, file); !broken.empty())
-        throw optpipe::input_error{name_of(options.schedule), broken};
+    const auto file = require_valid(p, read_schedule_for(p, options.schedule), options.schedule);
     const auto now = optpipe::objective_of(p, file.schedule);
     auto gains = estimate(p, now, options);
     const auto [plans, is_stopped] = plan_best(gains, p, file.schedule, options);

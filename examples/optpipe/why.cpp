@@ -200,9 +200,7 @@ nlohmann::ordered_json ranks_to_json(const optpipe::problem& p, const diagnosis&
 int why(const why_options& options) {
     outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {}, options.json};
     const auto p = read_problem(options.problem);
-    const auto file = read_schedule_for(p, options.schedule);
-    if (const auto broken = violations_in(p, file); !broken.empty())
-        throw optpipe::input_error{name_of(options.schedule), broken};
+    const auto file = require_valid(p, read_schedule_for(p, options.schedule), options.schedule);
     const auto bounds = optpipe::bounds_of(p);
     const auto& binding = optpipe::best_bound(bounds);
     const auto own = diagnose(p, file.document.method, file.schedule);

@@ -163,7 +163,7 @@ OPTPIPE_INLINE schedule read_plan(const problem& p, const std::string& path) {
     const auto document = read_schedule(path);
     if (auto wrong = document_violations(p, document); !wrong.empty())
         throw input_error{printable(path, 400), std::move(wrong)};
-    return to_schedule(detail::problem_of(document, p), document);
+    return to_schedule(problem_for(p, document), document);
 }
 
 } // namespace optpipe

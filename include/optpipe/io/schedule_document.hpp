@@ -35,6 +35,9 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
+/// The problem that matches a document: without stashes if the document has forwards alone.
+[[nodiscard]] problem problem_for(problem p, const schedule_document& document);
+
 /// The operations of a document as a schedule of this problem. `validate` reports operations that the problem doesn't
 /// have.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
@@ -77,10 +80,6 @@ struct claim_slacks {
 namespace optpipe {
 namespace detail {
 
-/// The problem that the document is a schedule of: without stashes if it has forwards alone.
-inline problem problem_of(const schedule_document& document, const problem& p) {
-    return document.forward_only ? forward_problem(p) : p;
-}
 
 inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
@@ -99,6 +98,10 @@ inline std::vector<std::string_view> storage_names(const problem& p, const sched
 }
 
 } // namespace detail
+
+OPTPIPE_INLINE problem problem_for(problem p, const schedule_document& document) {
+    return document.forward_only ? forward_problem(std::move(p)) : p;
+}
 
 OPTPIPE_INLINE schedule to_schedule(const problem& p, const schedule_document& document) {
     schedule result{p.graph, {}};
@@ -196,7 +199,7 @@ OPTPIPE_INLINE std::vector<violation> claims_violations(const schedule_document&
 }
 
 OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, const schedule_document& document) {
-    const auto taken = detail::problem_of(document, p);
+    const auto taken = problem_for(p, document);
     auto found = document.unreadable;
     for (auto& v : storage_violations(taken, document))
         found.push_back(std::move(v));

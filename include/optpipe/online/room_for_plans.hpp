@@ -23,6 +23,7 @@ namespace optpipe {
 #if OPTPIPE_DEFINES(online)
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -43,13 +44,6 @@ inline std::size_t largest_message(const problem& p, stage s, const lowering_opt
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
 }
 
-/// The largest memory that a pair takes on the rank while it runs.
-inline memory_size most_of_pair(const problem& p, rank self) {
-    memory_size most{};
-    for (const overlap& each : p.overlaps)
-        if (p.rank_of(each.forward) == self) most = std::max(most, each.memory);
-    return most;
-}
 /// The number of operations of the stage that a rank runs at once.
 inline std::size_t most_at_once(const problem& p, stage s) {
     return std::any_of(p.overlaps.begin(), p.overlaps.end(),
@@ -61,7 +55,7 @@ inline std::size_t most_at_once(const problem& p, stage s) {
 } // namespace detail
 
 OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how) {
-    auto all = detail::most_of_pair(p, self);
+    auto all = most_memory_of_pair(p, self);
     std::size_t stashes = 0;
     std::size_t messages = 0;
     for (const stage s : p.graph.all_stages()) {

@@ -157,6 +157,10 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }
+/// Whether the stage's backward may be a B as well as an I with a W.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split_or_join(const basic_problem<Graph>& p, stage s) {
+    return p.split_backward && p.full_backward && p.costs[s].gradients == gradient_kind::full;
+}
 
 /// Whether the operation is the last computation of its stage and microbatch.
 template <pipeline_graph Graph>

@@ -70,6 +70,15 @@ template <pipeline_graph Graph>
     return overlap_of(p.overlaps, f, b);
 }
 
+/// The largest memory of a pair on the rank, which runs one pair at a time.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_size most_memory_of_pair(const basic_problem<Graph>& p, rank r) {
+    memory_size most{};
+    for (const overlap& each : p.overlaps)
+        if (p.rank_of(each.forward) == r) most = std::max(most, each.memory);
+    return most;
+}
+
 /// Marks a forward and a backward as a pair if the list has this pair.
 template <bool IsStatic> constexpr void mark_pair(const overlap_list<IsStatic>& overlaps, operation& f, operation& b) {
     if (overlap_of(overlaps, f, b)) f.is_paired = b.is_paired = true;

@@ -122,7 +122,7 @@ public:
         return {mean_loss(), {&program_, runner_.times()}};
     }
 
-    /// The sizes of this rank's stashes in the steps so far.
+    /// Returns the sizes of this rank's stashes in all steps until now.
     [[nodiscard]] stash_report report() {
         const auto& [device, host] = stages_.meters();
         return {{{program_.self, {program_.device_bytes, device.most()}, {program_.host_bytes, host.most()}}},

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -267,13 +268,13 @@ private:
         for (auto& t : instants_) {
             t.row = row(-infinite, 1.0);
             for (const auto& n : needs_.options) {
-                std::array<std::size_t, instant_rows> rows{no_row, no_row, no_row, no_row};
-                if (n.rank == t.rank) rows[stashes] = row(0.0, infinite);
-                if (n.rank == t.rank && n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
-                if (n.rank == t.rank && n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
-                if (n.rank == t.rank && n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0)
-                    rows[offloaded] = row(0.0, infinite);
-                t.rows.push_back(rows);
+                auto& rows = t.rows.emplace_back();
+                rows.fill(no_row);
+                if (n.rank != t.rank) continue;
+                rows[stashes] = row(0.0, infinite);
+                if (n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
+                if (n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
+                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = row(0.0, infinite);
             }
         }
     }
@@ -471,8 +472,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i, with an id of their own. Those without memory count as often as they can wait, with
-    /// the most valuable option of their stage; others are packed.
+    /// Offers stashes of option i, with an id of their own. Stashes that take memory are packed. Of the others, those of
+    /// all microbatches count, with the most valuable option of their stage.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
@@ -483,10 +484,8 @@ private:
         if (value > f.value) f = {id, value};
     }
     [[nodiscard]] double value_of_free(const offered_stashes& offered) const {
-        double value = 0.0;
-        for (const auto& f : offered.free)
-            value += count_ * f.value;
-        return value;
+        return std::accumulate(offered.free.begin(), offered.free.end(), 0.0,
+                               [this](double sum, const free_stash& f) { return sum + count_ * f.value; });
     }
 
     /// The activities that may run: operations, offloads and reloads. The first entry of each list stands for no

@@ -103,6 +103,7 @@ struct canonical_units {
 #include "optpipe/pipeline/overlaps.hpp"
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -316,16 +317,9 @@ private:
             else
                 most += one;
         }
-        if (!host) beside += most_of_pair(r);
+        if (!host) beside += most_memory_of_pair(p_, r);
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
-    }
-    /// The largest memory of a pair on rank `r`, which runs one pair at a time.
-    [[nodiscard]] memory_size most_of_pair(rank r) const {
-        memory_size most{};
-        for (const overlap& each : p_.overlaps)
-            if (p_.rank_of(each.forward) == r) most = std::max(most, each.memory);
-        return most;
     }
     /// The sum over all microbatches of their factors on memory.
     [[nodiscard]] double memory_factors(stage s) const {

@@ -118,7 +118,7 @@ public:
                 return found.what == lane_memory::fault_kind::device_memory ? found.position : none;
         return none;
     }
-    /// Like `legal`, but for all sequences, edited or not.
+    /// Whether all sequences are legal, not only the edited ones.
     [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
             if (!is_legal({r, begin(r), end(r) - 1})) return false;

@@ -121,7 +121,7 @@ public:
 
     /// Whether the gradient `b` may be a B as well as an I with a W.
     [[nodiscard]] bool may_split_or_join(id b) const {
-        return p_->split_backward && p_->full_backward && p_->costs[stage_of(b)].gradients == gradient_kind::full;
+        return optpipe::may_split_or_join(*p_, stage_of(b));
     }
     /// The `overlap` that describes a pair of forward `f` and backward `b`, which is a B or an I by the choice of its
     /// cell; null if the problem has no such pair.

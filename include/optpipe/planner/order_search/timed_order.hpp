@@ -111,9 +111,9 @@ public:
         // The two operations are neighbours now.
         auto first = at_later ? place : place - 1;
         if (!graph_.is_forward(*first)) std::swap(*first, *(first + 1));
-        set_partner(one, other);
-        const id f = graph_.is_forward(one) ? one : other;
-        const id b = graph_.is_forward(one) ? other : one;
+        const id f = *first;
+        const id b = *(first + 1);
+        set_partner(f, b);
         const auto* of = graph_.overlap_of(f, b);
         const double saved = of ? graph_[f].duration + graph_[b].duration - graph_.pair_duration(*of, f, b) : 0.0;
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);

@@ -54,7 +54,6 @@ public:
                 work += mean.forward * c.forward + backward;
             }
         }
-        find_least_work();
         forward_factor_ = mean.forward;
         work_.resize(cuts.size());
         for (std::size_t cut = 1; cut < cuts.size(); ++cut) {
@@ -218,7 +217,7 @@ public:
     [[nodiscard]] duration bound() const {
         if (!pairing_.has_pairs()) return bound_for(work_of_piece_);
         duration best{};
-        for (const auto& each : least_work_of_piece_)
+        for (const auto& each : least_work_in_pairs())
             best = std::max(best, bound_for(each));
         return best;
     }
@@ -243,22 +242,21 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// Finds, in several ways, the least time for which a rank works on each piece if all its operations are in pairs.
+    /// The least time for which a rank works on each piece if all its operations are in pairs, found in several ways.
     /// A pair lasts at least half as long as its parts in succession. Without measured pairs and factors, a pair also
     /// lasts at least as long as both computations together, and as both communications, times 1 + the contention; an
     /// operation in no pair lasts at least as long as either.
-    void find_least_work() {
-        if (!pairing_.has_pairs()) return;
-        auto half = work_of_piece_;
-        for (auto& work : half)
+    [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
+        std::vector<std::vector<duration>> all{work_of_piece_};
+        for (auto& work : all.front())
             work = 0.5 * work;
-        least_work_of_piece_ = {std::move(half)};
-        if (pairing_.has_measured() || pipeline_.microbatches.has_factors()) return;
+        if (pairing_.has_measured() || pipeline_.microbatches.has_factors()) return all;
         for (const auto part : {&work_parts::computation, &work_parts::communication}) {
-            auto& least = least_work_of_piece_.emplace_back();
+            auto& least = all.emplace_back();
             for (std::size_t piece = 0; piece < work_of_piece_.size(); ++piece)
                 least.push_back(least_work_of(piece, part));
         }
+        return all;
     }
     [[nodiscard]] duration least_work_of(std::size_t piece, duration work_parts::*part) const {
         duration sum{};
@@ -361,8 +359,6 @@ private:
     /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;
     layer_pairing pairing_;
-    /// Lower bounds on `work_of_piece_` in pairs, each list in another way; empty without pairs.
-    std::vector<std::vector<duration>> least_work_of_piece_;
     /// The mean factor on forwards.
     double forward_factor_ = 1.0;
 };

@@ -200,9 +200,8 @@ private:
         if (overlap_of(*p_, f, gradient)) return gradient;
         const auto other = sibling(gradient, gradient.kind == operation_kind::backward ? operation_kind::backward_input
                                                                                        : operation_kind::backward);
-        const bool is_allowed = may_split(*p_, gradient.stage) && p_->full_backward &&
-                                p_->costs[gradient.stage].gradients == gradient_kind::full;
-        return is_allowed && overlap_of(*p_, f, other) ? std::optional{other} : std::nullopt;
+        const bool has_pair = may_split_or_join(*p_, gradient.stage) && overlap_of(*p_, f, other);
+        return has_pair ? std::optional{other} : std::nullopt;
     }
     /// Whether the memory has room for the pair. In a careful run, a gradient that takes memory runs alone.
     bool fits(const operation_pair& pair, const overlap& of, rank r) const {
