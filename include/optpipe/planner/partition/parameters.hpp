@@ -15,8 +15,9 @@ struct partition_parameters {
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// as long as the first plan of its pipeline needed to come within `nearness` (relative) of that plan's final
-    /// objective, because the first schedules of large problems say little. Any later plan takes at least 1 /
-    /// `most_plans_in_time` of the time for short plans.
+    /// objective, because the first schedules of large problems say little. If all partitions are listed, a later plan
+    /// takes at most its equal share of the time for short plans, so that no partition goes untried while another is
+    /// planned for long. Any later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;

@@ -33,10 +33,9 @@ public:
     partition_search(const partition_problem& p, const plan_options& options) : options_{options}, cuts_{cuts_of(p)} {
         for (std::size_t i = 0; i < p.pipelines.size(); ++i)
             pipelines_.push_back({partition_space{p, cuts_, i}, {}, {}, {}, {}, {}});
-        std::size_t all = 0;
         for (const auto& each : pipelines_)
-            all += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
-        are_few_ = all <= with_.most_listed && cuts_.are_all();
+            count_ += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
+        are_few_ = count_ <= with_.most_listed && cuts_.are_all();
         for (const auto& each : pipelines_)
             if (each.space.exists()) bound_by_work_ = std::min(bound_by_work_, each.space.bound());
     }
@@ -171,8 +170,9 @@ private:
         double took = first.seconds;
         for (const auto& step : first.history)
             if (step.objective <= near) took = std::min(took, step.seconds);
-        const seconds least = *options_.time_limit * with_.search_share / with_.most_plans_in_time;
-        return std::max(least, seconds{took});
+        const seconds all = *options_.time_limit * with_.search_share;
+        if (are_few_) took = std::min(took, all.count() / static_cast<double>(count_));
+        return std::max(all / with_.most_plans_in_time, seconds{took});
     }
     [[nodiscard]] bool may_go_on() const {
         if (options_.stop.stop_requested()) return false;
@@ -351,6 +351,8 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
+    /// Number of partitions of all pipelines; any number above `most_listed` if there are more.
+    std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
     /// The bound on the schedules of all partitions that follows from the work alone.
