@@ -13,7 +13,7 @@ public:
     using std::logic_error::logic_error;
 };
 
-/// Whether a broken contract throws `contract_error`; otherwise it ends the program on the spot.
+/// Whether a broken contract throws `contract_error`. If not, a broken contract ends the program immediately.
 /// OPTPIPE_CONTRACTS_THROW (0 or 1) decides, and must be the same in all files of a program and in `optpipe::compiled`.
 /// The default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
@@ -27,7 +27,8 @@ namespace detail {
 } // namespace detail
 } // namespace optpipe
 
-/// Checks for a caller's bug, and reports it with `sentence`. Errors in users' data are reported by other means.
+/// Reports a caller's bug, described by `sentence`, if the condition is false. Errors in users' data are reported by
+/// other means.
 #define OPTPIPE_EXPECT(condition, sentence)                                                                            \
     ((condition) ? static_cast<void>(0) : ::optpipe::detail::contract_violated((sentence), __FILE__, __LINE__))
 

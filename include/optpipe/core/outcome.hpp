@@ -19,18 +19,18 @@ enum class refusal_reason {
     not_executable,   ///< the order lacks operations, or contains operations that wait for each other
 };
 
-/// Why there is no schedule: an outcome, not an error.
+/// The reason why there is no schedule. It is an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// Names the missing condition, as a sentence without a full stop. The sentence may contain numbers, also in
-    /// constant expressions: `{"takes at most ", most, " microbatches"}`.
+    /// States the condition that isn't met, as a sentence without a full stop. Numbers can be inserted, even in
+    /// constant expressions, as in `{"takes at most ", most, " microbatches"}`.
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
-    /// For the two memory reasons: the least memory that the rank would need, and the rank's limit.
+    /// Set if memory is short: the least memory that the rank would need, and the rank's limit.
     memory_size needed{};
     memory_size limit{};
-    /// For an order: the position, on `rank`, of the operation that can't be executed.
+    /// Set if an order can't be executed: the position, on `rank`, of the operation that can't be executed.
     std::size_t position = 0;
 };
 

@@ -44,7 +44,7 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The process that made the temporary file of this name; 0 if the name isn't that of a temporary file.
+/// The id of the process that made the temporary file of this name; 0 if the name isn't that of a temporary file.
 [[nodiscard]] inline long maker_of(std::string_view name) {
     if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());

@@ -1,7 +1,7 @@
 #pragma once
 
-// Functions on processes and files that the standard library lacks. In all layers up to the planner, only this header
-// depends on the operating system. Without POSIX, each function falls back to a safe answer.
+// Functions for processes and files that are missing from the standard library. In all layers up to the planner, only
+// this header depends on the operating system. Without POSIX, each function falls back to a safe answer.
 
 #include "optpipe/core/standard.hpp"
 
