@@ -33,7 +33,7 @@ namespace optpipe {
 /// How plans become programs. The setting is the same on all ranks.
 struct online_setting {
     lowering_options lowering{};
-    /// Length of the problem's unit of time on the clock.
+    /// Duration of the problem's time unit.
     clock_time time_unit{};
 };
 

@@ -25,8 +25,8 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides for each step which transfer a rank probes before it. A rank probes transfers that its program doesn't have.
-/// Thus a link that the plan avoids is noticed when it becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus
+/// it notices when a link that the plan avoids becomes faster.
 ///
 /// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
 /// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed
@@ -64,7 +64,7 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of the rank among the ranks on its link; number of these ranks; and largest number of ranks on any
+    /// Position of this rank among the ranks on its link, number of these ranks, and largest number of ranks on any
     /// link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
@@ -74,7 +74,7 @@ private:
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// Times of each transfer in its last probe; and the step before which a probe is repeated.
+    /// Times of each transfer in its last probe, and the step before which a probe is repeated.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
     /// The last or current probe.
@@ -170,7 +170,7 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint6
 }
 
 OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
-    constexpr double most_rounds = 100.0; // a link is probed again even if it may be gone
+    constexpr double most_rounds = 100.0; // a link is probed again even if it seems to be gone
     const auto planned = detail::planned_times(problem_, what);
     const auto both = planned.offload + planned.reload;
     const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;
