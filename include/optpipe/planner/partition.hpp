@@ -14,18 +14,19 @@
 namespace optpipe {
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
-/// stages always lead to later stages; layers of different branches may share a stage. The search starts with
+/// stages always lead to later stages. Layers of different branches may share a stage. The search starts with
 /// partitions that are even by number of layers, and by work at the speeds of the ranks. Then the search moves one
 /// layer at a time from one stage to another, in the order of the resulting bounds. If there are few partitions, the
 /// search tries all that may be better, and proves that none is better than the result.
 ///
-/// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
+/// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
 /// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no
-/// tried partition has memory for one microbatch at a time, the refusal is that of the partition with the least
-/// shortage, and names its rank with the largest shortage. Throws `input_error` if `validate` rejects the problem.
+/// tried partition has memory for one microbatch at a time, the refusal is that of the partition that lacks the least
+/// memory. It names the rank of this partition that lacks the most. Throws `input_error` if `validate` rejects the
+/// problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// Divides the layers among the stages of one pipeline, `p`; its stages stay on their ranks.
+/// Divides the layers among the stages of one pipeline, `p`. Its stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 

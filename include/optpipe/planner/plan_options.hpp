@@ -49,10 +49,10 @@ struct plan_options {
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
-    /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their
-    /// positions in the lists, not by their names. If microbatches differ, the schedule may have been made for another
-    /// draw of microbatches (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule
-    /// within its memory; call `carry_over` first to find out.
+    /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their indices
+    /// in the lists, not by their names. If microbatches differ, the schedule may have been made for other microbatches
+    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory; call
+    /// `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The

@@ -18,7 +18,7 @@ namespace optpipe {
 enum class plan_end {
     optimal,      ///< no schedule is better, except by rounding
     gap,          ///< the requested gap was reached
-    effort_spent, ///< all strategies have spent their effort
+    effort_spent, ///< all strategies have used up their effort
     time_limit,
     stop_request,
 };
@@ -52,7 +52,7 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// The objective of the schedule. If no schedule of the builder fits the memory, it is empty, and `why` has the
+    /// The objective of the schedule. If no schedule of the builder fits in memory, it is empty, and `why` has the
     /// reason.
     std::optional<duration> objective{};
     refusal why{};
@@ -88,8 +88,8 @@ struct plan_result {
     std::optional<robust_result> robust{};
 };
 
-/// The best result of a builder of published schedules. Null if no published schedule fits, or if none was built
-/// because the plan came from the cache (`cached`).
+/// The best result of a builder of published schedules. Null if no published schedule fits in memory, or if none was
+/// built because the plan came from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

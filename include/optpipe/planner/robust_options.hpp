@@ -15,8 +15,8 @@ struct robust_options {
     /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
     /// in fewer steps if these would take more than a tenth of the time limit.
     std::size_t samples = 100;
-    /// Number of operations that are timed in the steps that compare moves before the search ends, if there is no time
-    /// limit. 10 million take one or two seconds.
+    /// If there is no time limit, the search ends after its comparisons of moves have timed this number of operations.
+    /// 10 million take one or two seconds.
     std::size_t effort = 10'000'000;
 };
 
@@ -25,7 +25,7 @@ struct robust_options {
 struct robust_result {
     duration mean{};
     duration percentile{};
-    /// The reference: its objective, mean and percentile.
+    /// Objective, mean and percentile of the reference.
     duration nominal_objective{};
     duration nominal_mean{};
     duration nominal_percentile{};

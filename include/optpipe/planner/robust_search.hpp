@@ -30,7 +30,7 @@
 
 namespace optpipe {
 
-/// How plans for a percentile are searched. Not tuned.
+/// How `robust_planner` searches. Not tuned.
 struct robust_parameters {
     /// Shares of the time, in (0, 1), for the plan without noise and for the plan with slack between ranks. All later
     /// searches begin with the plan without noise.

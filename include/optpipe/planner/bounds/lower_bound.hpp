@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// The best lower bound that needs no search, on the objective of every valid schedule: the bound of
+/// The best lower bound, found without search, on the objective of every valid schedule. It is the bound of
 /// `strong_bounds_of`, raised by `storage_mix_bound` if the problem is plain. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();

@@ -15,7 +15,7 @@ class memory_grid {
 public:
     memory_grid() = default;
     memory_grid(const std::vector<double>& sizes, double limit, double slack) {
-        if (limit + slack <= 0.0) return; // nothing has a size
+        if (limit + slack <= 0.0) return; // all sizes are zero
         for (std::size_t n = 1; n <= most_cells && limit > 0.0; ++n)
             if (divides(sizes, limit / static_cast<double>(n)) && slack < 0.5 * limit / static_cast<double>(n)) {
                 cells_ = n;
@@ -33,10 +33,10 @@ public:
     }
 
 private:
-    /// The number of cells if no unit divides all sizes. A coarser grid weakens the bound; a finer one takes longer.
-    /// Not tuned.
+    /// The number of cells if the sizes have no common divisor. A coarser grid weakens the bound; a finer one takes
+    /// longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells; its sum over all stashes that fit stays far below one cell.
+    /// Tolerance of sizes, in cells. Summed over all stashes that fit, it stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {
@@ -48,7 +48,7 @@ private:
     double cell_ = 1.0;
 };
 
-/// The most valuable multisets of stashes, for every number of cells: the unbounded knapsack.
+/// Finds the most valuable multiset of stashes for every number of cells (an unbounded knapsack).
 class memory_packing {
 public:
     struct item {

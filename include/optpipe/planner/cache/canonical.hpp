@@ -36,30 +36,29 @@ using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
-/// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
+/// problems with equal forms have the same schedules, operation by operation, up to the units and the indices of
 /// storage options.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// Times, in units of the work of one microbatch without factors: forward, backward for input and backward for
-    /// weight of each stage; then the messages of each edge, forth and back; then the delay of each group; then the
-    /// duration of each pair.
+    /// Times, in units of the work of one microbatch without factors. The order is: forward, backward for input and
+    /// backward for weight of each stage; then the messages of each edge, forth and back; then the delay of each group;
+    /// then the duration of each pair.
     std::vector<double> times{};
-    /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
-    /// there are slices, and `held` of each edge if the stages aren't a chain; then the memory of each pair.
+    /// Sizes, in units of the largest stash. The order is: activation and weight stash of each stage; then `kv` of each
+    /// stage if there are slices, and `held` of each edge if the stages aren't a chain; then the memory of each pair.
     std::vector<double> stashes{};
-    /// Limits of each rank, in units of the largest stash; a limit is infinite if it exceeds the need of all
-    /// microbatches together.
+    /// Limits of each rank, in units of the largest stash; a limit is infinite if all microbatches together fit in it.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
-    /// The scale of the tolerance in comparisons of memory.
+    /// The scale for the tolerance when memory sizes are compared.
     double memory_scale = 0.0;
     /// The storage options of each stage, in ascending order.
     std::vector<canonical_options> storage{};
-    /// The draw of microbatches. `slices` has the number of slices of each sequence, and is empty if no sequence has
-    /// several slices. `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
+    /// `slices` has the number of slices of each sequence, and is empty if no sequence has several slices.
+    /// `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
     std::vector<std::size_t> slices{};
     std::vector<std::size_t> factor_rows{};
     /// Five tables: the factors of forward, backward for input, backward for weight, message and memory. Each row of a
@@ -363,7 +362,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // the number of times of a stage, whose tables come first
+    constexpr std::size_t times = 3; // forward, I and W: their tables come first
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

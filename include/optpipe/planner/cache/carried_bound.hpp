@@ -72,14 +72,14 @@ inline std::span<const double> factors_of_times(const canonical_problem& of) {
 inline std::span<const double> factors_of_memory(const canonical_problem& of) {
     return std::span{of.factors}.last(of.factors.size() / factor_tables);
 }
-/// Whether the draws of two forms differ only in numbers. Microbatches with equal positions are compared.
+/// Whether the microbatches of two forms differ only in numbers. Microbatches with equal indices are compared.
 inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
     return a.slices == b.slices && a.factors.size() == b.factors.size();
 }
 
 } // namespace detail
 
-/// Whether two forms differ only in numbers, in storage options, and in the draw of microbatches.
+/// Whether two forms differ only in numbers, in storage options, and in their microbatches (`slices` and `factors`).
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
@@ -87,7 +87,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
            a.factor_rows == b.factor_rows;
 }
 
-/// Whether two forms are of the same problem, up to rounding.
+/// Whether two forms describe the same problem, up to rounding.
 [[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
     const auto equal = [](std::span<const double> x, std::span<const double> y) {
         return detail::at_least(x, y) && detail::at_least(y, x);
@@ -121,9 +121,9 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// operation at a time, and memory is freed no later. Further options of `known` don't matter, because they could only
 /// make schedules of `known` shorter. If `asked` has an option that no option of `known` can replace, no bound follows.
 ///
-/// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
-/// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of
-/// the other factors lowers the bound. With pairs, only a bound for the same problem is implied then, because the
+/// If microbatches differ, both problems must have the same number of microbatches. A microbatch of `asked` then stands
+/// for the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio
+/// of the other factors lowers the bound. With pairs, only a bound for the same problem is implied then, because the
 /// factor of a pair is an average, weighted by the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.

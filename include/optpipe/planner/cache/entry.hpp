@@ -17,7 +17,7 @@ struct cache_entry {
     double budget = 0.0;
     /// The strategy that found the schedule.
     std::string method{};
-    /// Operations in the order of their starts. An operation's storage option is a position in `of.storage`.
+    /// Operations in the order of their starts. An operation's storage option is an index into `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

@@ -61,7 +61,7 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers; temporary files of
+/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers. Temporary files of
 /// earlier versions are removed after an hour.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);

@@ -125,7 +125,7 @@ private:
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
     static constexpr std::size_t most_entries = 256;
-    /// Limits of the sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
+    /// Largest sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -138,8 +138,7 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry is of another
-    /// version.
+    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry has another version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {
@@ -172,7 +171,7 @@ private:
     }
 
     /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. A good plan
-    /// of a distant draw may be more useful than a hasty plan of a similar draw.
+    /// for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -183,8 +182,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The distance between two draws: the mean distance of microbatches that correspond. Microbatches are sorted by
-    /// work in both draws, and those with equal positions correspond.
+    /// The mean distance of corresponding microbatches. The microbatches of each problem are sorted by work, and those
+    /// with equal positions correspond.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);

@@ -40,7 +40,7 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     return line + '\n';
 }
 
-/// The line of an entry that holds a list of counts.
+/// The line of an entry that lists counts.
 inline std::string cache_counts(std::string_view name, const std::vector<std::size_t>& values) {
     std::string line{name};
     for (const auto value : values)
@@ -186,7 +186,7 @@ inline bool makes_sense(const canonical_option& o) {
     return std::isfinite(o.held + o.transfer_size + o.recompute + o.backward_extra) &&
            std::isfinite(o.offload) == std::isfinite(o.reload);
 }
-/// Whether the draw of microbatches fits the numbers of stages and microbatches.
+/// Whether the data about differing microbatches fits the numbers of stages and microbatches.
 inline bool draw_makes_sense(const canonical_problem& of) {
     std::size_t slices = 0;
     for (const auto count : of.slices)
@@ -200,7 +200,7 @@ inline bool draw_makes_sense(const canonical_problem& of) {
            std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
 }
 /// Whether the fields of an entry make sense. A shape that contradicts the rest of the entry can only come from a
-/// forged file; the plan in such a file fails `validate`.
+/// forged file. The plan in such a file fails `validate`.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;

@@ -13,7 +13,7 @@ namespace optpipe::cp {
 /// The position of a clause in its store.
 using clause_index = std::uint32_t;
 
-/// Clauses of at least two literals; the first two of each are watched.
+/// Clauses of at least two literals. The first two literals of each clause are watched.
 class clause_store {
 public:
     class watcher {
@@ -22,7 +22,7 @@ public:
             : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
 
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
-        /// Whether the clause has two literals; if so, the blocker is the other literal, and the clause needn't be
+        /// Whether the clause has two literals. If so, the blocker is the other literal, and the clause needn't be
         /// read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
         /// A literal of the clause; while this literal is true, the clause is satisfied.

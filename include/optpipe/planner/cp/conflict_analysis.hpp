@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All literals of the clause are choices; the clause implies its first literal at
+/// The clause learned from a conflict. All literals of the clause are choices. The clause implies its first literal at
 /// `level`.
 struct learned_clause {
     std::vector<literal> clause{};
@@ -227,8 +227,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies the entry, or that this is unknown. The second list has
-    /// the entries for which it is known.
+    /// For each entry of the trail, whether the clause implies it, if that is known. The second list has the entries
+    /// with a known answer.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -27,18 +27,18 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
-    /// Number of conflicts of a slice in the first round, in which each search has a slice. With short slices, the
-    /// search switches often between incumbent and bound. Long slices use more of the clauses that they learn. Not
-    /// tuned.
+    /// Number of conflicts per slice in the first round. In each round, each search gets one slice. With short slices,
+    /// the search switches often between incumbent and bound. With long slices, a search makes more use of the clauses
+    /// that it learns. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts in searches for the incumbent for each conflict in searches for bounds. Each search for a
-    /// bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly
-    /// lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of
-    /// processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower
-    /// by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no
-    /// proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// Number of conflicts in searches for the incumbent per conflict in searches for bounds. Each search for a bound
+    /// starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower
+    /// bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor
+    /// time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to
+    /// 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no proof came
+    /// later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
@@ -49,8 +49,8 @@ struct cp_parameters {
     /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
     /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
-    /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`). The
-    /// clauses take tens of megabytes.
+    /// Limit on the number of clauses that link the microbatches of consecutive stages in the exact model
+    /// (`stage_storage`). The clauses take tens of megabytes.
     std::size_t most_links = 200'000;
 };
 
@@ -103,9 +103,9 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
-/// better schedules; searches for the bound look for objectives near the bound, and raise the bound if such objectives
-/// are infeasible. All searches on a state share learned clauses, even if they belong to different objects of this
-/// class. `run` resumes where the last call stopped.
+/// better schedules. Searches for the bound test objectives near the bound, and raise the bound if these objectives are
+/// infeasible. All searches on a state share learned clauses, even if they belong to different objects of this class.
+/// `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -129,7 +129,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether it is still open if the model has a solution within the search's limit.
+        /// Whether it is unknown if the model has a solution within the search's limit.
         bool active = true;
     };
 
@@ -240,9 +240,9 @@ private:
         excluded_ = std::max(excluded_, bounding_->time().below(bound.value()) - 1 - rounding());
     }
 
-    /// Excludes objectives that propagation at the root finds infeasible. Bisects the objectives between the bound and
-    /// the target, down to the smallest part of the gap (`most_gap_divisor`). Returns false if the bisection isn't
-    /// complete yet.
+    /// Excludes objectives that propagation at the root finds infeasible. Bisects the interval between the bound and
+    /// the target until its length is at most the initial length divided by `most_gap_divisor`. Returns false if the
+    /// bisection isn't complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
@@ -372,8 +372,8 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
-    /// The search that has the current slice; the search for the bound comes after all others. And the number of
-    /// conflicts at which the slice ends.
+    /// Index of the search that has the current slice (the search for the bound comes last), and number of conflicts at
+    /// which the slice ends.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
@@ -385,7 +385,7 @@ private:
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that aren't running in a call.
+/// The paused searches of a state, which no call is running.
 class paused_searches {
 public:
     /// Takes a paused search out; null if no search is paused.
@@ -408,8 +408,8 @@ private:
 
 } // namespace cp::detail
 
-/// Constraint programming. Finds the best schedule and proves it optimal, without linear programs: the search branches
-/// on the order of pairs of operations, on offloads and on storage options, with propagation and clause learning.
+/// Constraint programming. Finds the best schedule and proves it optimal. The search branches on the order of pairs of
+/// operations, on offloads and on storage options. It uses propagation and clause learning instead of linear programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
 /// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused:

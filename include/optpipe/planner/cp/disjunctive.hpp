@@ -90,7 +90,8 @@ private:
         ticks deadline;
     };
 
-    /// For each task of a machine, the tasks that are known to run before it. Tasks are numbered on the machine.
+    /// For each task of a machine, the tasks that are known to run before it. Tasks are identified by their index on
+    /// the machine.
     class known_orders {
     public:
         class row {
@@ -319,7 +320,7 @@ private:
     const model* model_;
     jagged_array<std::uint32_t> of_task_;
     jagged_array<pair_place> places_;
-    /// The number of undecided orders: per machine and job, and per machine.
+    /// The numbers of undecided orders, first per machine and job, then per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
     /// The known orders of each machine, forwards and backwards in time.

@@ -60,7 +60,7 @@ private:
             common = std::gcd(common, static_cast<std::int64_t>(full));
             are_zero = are_zero && v == 0.0;
         }
-        if (common == 0 && !are_zero) return false; // all quantities are far below the unit
+        if (common == 0 && !are_zero) return false; // the quantities aren't zero, but far below the unit
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
         exact_ = true;
         return true;

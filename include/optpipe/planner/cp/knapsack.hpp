@@ -98,8 +98,8 @@ private:
         add_used(trail, on, capacity, &one.implied_terms);
         return trail.assign(!one.chosen, facts_);
     }
-    /// Adds facts which say that certain terms are chosen. Together, these terms exceed the capacity. Terms in `but`
-    /// aren't among them. The facts are the oldest ones, and no more than necessary.
+    /// Adds facts that together show that the capacity is exceeded. Each fact says that a term is chosen; terms in
+    /// `but` aren't used. Takes the oldest facts, and no more than necessary.
     void add_used(const trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {
         used_now_.clear();

@@ -38,7 +38,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// A literal with this meaning if `y` is present: `x` is present and ends no later than `y` starts.
+    /// If `y` is present, the literal means: `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -50,9 +50,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// A literal with this meaning if `y` is present: `x` is present and starts no later than `y`. If several tasks
-    /// that share a memory start together, the literal may be false for some pairs of these tasks. Still, for one of
-    /// the tasks, the literals of all others are true.
+    /// If `y` is present, the literal means: `x` is present and starts no later than `y`. If several tasks that share a
+    /// memory start together, the literal may be false for some pairs of these tasks. Still, one of these tasks has all
+    /// others before it according to the literals.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -66,7 +66,7 @@ public:
         // task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
         // Two optional tasks have a literal for each order. If both tasks start together, the true literal is the one
-        // that puts the task with the larger number first.
+        // that puts the task with the larger index first.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 

@@ -224,7 +224,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds the memory of this rank that tasks of a stage on another rank release.
+    /// Adds releases of this rank's memory by tasks of a stage on another rank.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];
@@ -346,9 +346,9 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
-    /// options share this literal. Learned clauses can use it instead of the literals of each gradient that may use the
-    /// stash.
+    /// Whether the gradient that uses stash `j` hasn't ended when `at` starts, or, if `release` has weight gradients,
+    /// its weight gradient. All layers and options share this literal. Learned clauses can use it instead of the
+    /// literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -363,8 +363,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer of the growth of gradient `k` is in use when `at` starts. A gradient grows its stash if the
-    /// weight stash that it leaves is larger than the stash that it used.
+    /// Whether a layer of the memory that gradient `k` adds to its stash is in use when `at` starts. A gradient adds
+    /// memory if the weight stash that it leaves is larger than the stash that it used.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
@@ -397,8 +397,7 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The key has the task that releases the memory, with the number of the stash, and the
-    /// starting task `at`.
+    /// The literals of `is_held`. The key has the task of `release` with the stash's index, and the starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

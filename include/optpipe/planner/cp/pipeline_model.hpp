@@ -36,8 +36,8 @@ namespace optpipe::cp {
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
 /// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
-/// only requires two things at any time. Gradients and offloads have taken no more stashes than forwards and reloads
-/// have made available, and no more stashes have been reloaded than offloaded. Every valid schedule gives a solution of
+/// requires only two things. At any time, gradients and offloads have taken no more stashes than forwards and reloads
+/// have made available. And no more stashes have been reloaded than offloaded. Every valid schedule gives a solution of
 /// `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
 /// exists only for problems in which the options of a stage differ only in transfers (`bounding_form`), because
 /// recomputation changes the gradients.
@@ -122,12 +122,12 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// A time T with this property: if any schedule engages each rank for at most `most`, one such schedule ends no
-    /// later than T. In plain problems, every rank has begun when the first gradient on the first rank starts. The
-    /// first rank is engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each
-    /// rank ends no later than at 2 `most`. In other problems, consider a schedule in which each operation starts as
-    /// early as the order of operations and the limit `most` allow. Each operation then starts at the end of a path
-    /// that visits no operation twice, and the limit only shortens paths.
+    /// A time T such that, if any schedule engages each rank for at most `most`, one such schedule ends no later than
+    /// T. In plain problems, every rank has begun when the first gradient on the first rank starts. The first rank is
+    /// engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each rank ends no
+    /// later than at 2 · `most`. In other problems, consider a schedule in which each operation starts as early as the
+    /// order of operations and the limit `most` allow. Each operation then starts at the end of a path that visits no
+    /// operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;

@@ -59,8 +59,8 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
 /// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold: bounds would rise around the cycle until a
-/// window is empty. Therefore, when a bound is raised again on the same level, a cycle is searched for. The conflict is
-/// learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// window is empty. Therefore, when a bound is raised again on the same level, the propagation looks for a cycle. The
+/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    /// The last walk that reached a bound, and the bound's place and value on the path of this walk.
+    /// The last walk that reached a bound, and the bound's position and value on the path of this walk.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -174,8 +174,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // For the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the last
-    // walk that reached it.
+    // Used in the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the
+    // last walk that reached it.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

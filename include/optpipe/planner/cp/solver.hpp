@@ -34,8 +34,8 @@ enum class search_status {
 
 /// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Conflicts until a restart, as a multiple of the terms of Luby's sequence. With early restarts, a bad start is
-    /// left sooner, but more work is repeated.
+    /// Number of conflicts until a restart, per unit of Luby's sequence. With early restarts, a bad start is left
+    /// sooner, but more work is repeated.
     std::size_t restart_unit = 100;
     /// Factor by which activities are multiplied after each conflict, in (0, 1), as in MiniSat. With a lower factor,
     /// the latest conflicts count more.
@@ -53,13 +53,13 @@ struct solver_parameters {
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Limit of the number of learned clauses. If there are more, half of them are deleted, and the limit is multiplied
+    /// Limit on the number of learned clauses. If there are more, half of them are deleted, and the limit is multiplied
     /// by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
-    /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).
+    /// Clauses with fewer decision levels than this are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
-    /// Number of propagation steps between two looks at the clock; likewise, number of decisions or conflicts.
+    /// Number of propagation steps, and of decisions or conflicts, between two looks at the clock.
     std::size_t steps_between_looks = 64;
     std::size_t decisions_between_looks = 32;
 };
@@ -108,9 +108,9 @@ public:
     }
     /// Shares the clauses learned from now on with other solvers of the same model. `pool` must outlive the solver.
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
-    /// Sets the limit of the objective for which clauses learned from now on hold. The limit may only decrease.
+    /// Sets the objective limit under which clauses learned from now on hold. The limit may only decrease.
     void set_limit(ticks objective) { limit_ = objective; }
-    /// The limit of the objective; the largest number if no limit was set.
+    /// The objective limit; the largest number if no limit was set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
     /// decided first, and most of the other variables follow from them. If the hints are a solution, it is thus found
@@ -132,9 +132,9 @@ public:
         return feasible_;
     }
 
-    /// Searches for a solution, for at most this number of conflicts, or until `stop()` returns true. If a call is
-    /// stopped before its first conflict, the next call continues at the same node. If it started at the root, it would
-    /// repeat the same decisions, and short calls would make no progress.
+    /// Searches for a solution, for at most `conflicts` conflicts, or until `stop()` returns true. If a call is stopped
+    /// before its first conflict, the next call continues at the same node. If it started at the root, it would repeat
+    /// the same decisions, and short calls would make no progress.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);

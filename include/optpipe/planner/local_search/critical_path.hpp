@@ -28,10 +28,10 @@ public:
     }
     /// The operations of the path, from the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
-    /// A block: consecutive computations of the path on one rank, or consecutive transfers, as a range of places in the
-    /// path.
+    /// A block: consecutive computations of the path on one rank, or consecutive transfers, as a range of indices into
+    /// the path.
     struct block {
-        std::size_t last = 0; ///< the place of the operation that runs last, which is the lowest place of the block
+        std::size_t last = 0; ///< the index of the operation that runs last, which is the lowest index of the block
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {
@@ -56,7 +56,7 @@ private:
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
-        // If the input on the operation's own stage is a computation, the search along the lane below finds it.
+        // An input on the same stage that is a computation is found by the code below, which follows the lane.
         if (const id from = lanes_->own_input(i);
             from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;

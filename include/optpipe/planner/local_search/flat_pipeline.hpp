@@ -13,8 +13,8 @@
 
 namespace optpipe::detail {
 
-/// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 7 + kind) ·
-/// microbatches + microbatch, so that dependencies are additions of constants.
+/// A problem as flat arrays of plain numbers, for inner loops. The number of an operation is (stage · 7 + kind) ·
+/// microbatches + microbatch. So dependent operations have numbers that differ by a constant.
 class flat_pipeline {
 public:
     using id = std::int32_t;
@@ -135,7 +135,8 @@ public:
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
                 static_cast<storage_index>(option_number)};
     }
-    /// The number of the operation's stage and kind. Operations with equal kind numbers differ only in the microbatch.
+    /// A number that identifies the operation's stage and kind. Operations with equal kind numbers differ only in the
+    /// microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }

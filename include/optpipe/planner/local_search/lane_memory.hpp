@@ -8,7 +8,7 @@
 namespace optpipe::detail {
 
 /// Checks whether each lane is executable, considering its rank alone: whether precedences on the rank hold, and
-/// whether memory stays within the limits. Stores the memory after each position, so that only edited ranges are
+/// whether memory stays within the limits. Stores the memory in use after each position, so that only edited ranges are
 /// visited.
 class lane_memory {
 public:

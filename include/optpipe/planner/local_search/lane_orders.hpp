@@ -47,7 +47,7 @@ public:
     /// of a rank's time, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
-    /// Moves the operation at `from` to `to` in its lane. The operations between these places shift.
+    /// Moves the operation at `from` to `to` in its lane. The operations between these positions shift.
     void shift(id from, id to) {
         if (from == to) return;
         touch(facts((*this)[from]).rank, std::min(from, to), std::max(from, to));
@@ -81,7 +81,7 @@ public:
                 touch_operation(other);
         }
     }
-    /// Replaces I and W of the stage and microbatch of `i` by B in the place of I, or B by I and W.
+    /// Replaces I and W of the stage and microbatch of `i` by B at the position of I, or B by I and W.
     void set_full_backward(id i, bool use) {
         const id full = p_->sibling(i, operation_kind::backward);
         const id input = p_->sibling(i, operation_kind::backward_input);

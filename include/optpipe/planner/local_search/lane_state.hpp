@@ -30,7 +30,7 @@ public:
         std::vector<id> order;
         std::vector<id> link_order;
         std::vector<char> active;
-        std::vector<storage_index> storage; ///< per cell
+        std::vector<storage_index> storage; ///< one per stage and microbatch
     };
 
     [[nodiscard]] sequences copy() const { return {lanes_.order(), links_.order(), active_, storage_}; }

@@ -12,12 +12,13 @@
 
 namespace optpipe::detail {
 
-/// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
+/// The earliest times of all operations under given sequences, by the rules of `simulate`. Times are updated after
+/// edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. Propagation ends where the lane is in the same state as before. Its state is free
-/// time, memory and pending releases. Dirty operations are processed in the order of their old starts, so that hardly
-/// any operation is placed twice.
+/// an input arrives at another time. Propagation ends where the lane is in the same state as before. The state of a
+/// lane consists of the time at which it is free, its memory and its pending releases. Dirty operations are processed
+/// in the order of their old starts, so that hardly any operation is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -359,7 +360,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the late candidate is still too late, and its start is final because nothing earlier is dirty.
+    /// Whether `late_candidate_` is still too late, and its start is final because nothing earlier is dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;

@@ -120,11 +120,11 @@ private:
 
 } // namespace detail
 
-/// Local search from each of several schedules, the most promising first. The first round searches equally long from
-/// each start. Each further round searches twice as long from the better half of the starts, until two starts are left
-/// (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts
-/// is limited by a share of the remaining time. Without a deadline, it is limited by the work, and the result depends
-/// only on the starts and the seed.
+/// Local search from each of several schedules, the most promising first. The first round searches for the same time
+/// from each start. Each further round searches for twice as long from the better half of the starts, until two starts
+/// are left (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of
+/// starts is limited by a share of the remaining time. Without a deadline, it is limited by the work, and the result
+/// depends only on the starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

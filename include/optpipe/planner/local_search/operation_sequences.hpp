@@ -51,7 +51,7 @@ public:
         std::rotate(data + first, data + middle, data + last);
         number(first, last);
     }
-    /// Moves the operation at `from` to `to`. The operations between these places shift.
+    /// Moves the operation at `from` to `to`. The operations between these positions shift.
     void shift(id from, id to) {
         if (from < to)
             rotate(from, from + 1, to + 1);

@@ -61,8 +61,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift, as a number of operations of another kind: up to two, up to eight, or up to a
-    /// part of the lane (0).
+    /// Weights of the lengths of a shift. A length is a number of operations of another kind: up to two, up to eight,
+    /// or up to a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -101,29 +101,29 @@ struct annealing_parameters {
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. There is one number per
     /// round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
-    /// Limit of the length of a path, as a multiple of the number of operations. A limit is needed because a path
+    /// Limit on the length of a path, as a multiple of the number of operations. A limit is needed because a path
     /// through operations without duration may go round in a cycle.
     std::size_t longest_path = 8;
     /// A time in mean durations. An operation that ended longer than this before the start of another operation doesn't
     /// determine that start.
     double farthest_back = 16.0;
-    /// One of every n rounds continues from the end of the previous round, and the others from the best state; this is
-    /// n.
+    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. The other rounds
+    /// continue from the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
     /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
-    /// of the block, from a place at most `farthest_from_end_of_block` operations away. Chances were compared with
+    /// of the block, from a position at most `farthest_from_end_of_block` operations away. Chances were compared with
     /// local search alone, 1 to 2 s, on problem files, models and random problems. A chance of 8 was better than 0 in 9
     /// runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to
     /// 60, and distances from 4 to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Chance in percent of another try, with a smaller stash, after a move that takes too much memory of a rank. A
-    /// second try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72
-    /// runs of 2 s on random models. 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower on
-    /// average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower
-    /// (standard error 0.12).
+    /// Percentage of moves that are tried again with a smaller stash if they take too much of a rank's memory. A second
+    /// try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72 runs
+    /// of 2 s on random models. 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower on average.
+    /// With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard
+    /// error 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
     /// than a move, but they become less accurate with time.
@@ -154,8 +154,8 @@ struct multi_start_parameters {
     /// long with a share of 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all
     /// eight starts gave equal steps on average (within 0.09 %).
     double time = 0.1;
-    /// Limit of the work if there is no deadline, as moves times stashes. At 0.05 µs per unit, the searches take half a
-    /// second.
+    /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
+    /// per unit, the searches take half a second.
     double most_work = 1e7;
 };
 

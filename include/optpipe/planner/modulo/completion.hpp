@@ -73,8 +73,8 @@ struct completion_options {
     return time_order(p, filled, stop);
 }
 
-/// Whether weight gradients may be rescheduled: nothing is offloaded, nothing is recomputed before a backward, and
-/// every backward is split.
+/// Whether weight gradients may be rescheduled. This requires that nothing is offloaded, nothing is recomputed before a
+/// backward, and every backward is split.
 [[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
     if (!p.split_backward) return false;
     for (const stage s : p.graph.all_stages())

@@ -11,7 +11,7 @@
 namespace optpipe::detail {
 
 /// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are any real
-/// numbers; only their remainder modulo the period matters.
+/// numbers, but only their remainders modulo the period matter.
 class modulo_timeline {
 public:
     struct interval {

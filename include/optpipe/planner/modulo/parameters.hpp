@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// How `modulo_search` searches periods. The same for every problem; not tuned.
+/// How `modulo_search` searches for periods. All values are the same for every problem, and not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
     /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
@@ -18,8 +18,8 @@ struct period_parameters {
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
-    /// Periods increase in steps from the load bound until a pattern is found. These are the first step as a share of
-    /// the bound, and the factor by which steps grow.
+    /// Periods increase in steps from the load bound until a pattern is found. The two values are the first step, as a
+    /// share of the bound, and the factor by which steps grow.
     double first_step = 0.0025;
     double step_growth = 1.25;
     /// Number of bisection steps between the longest period without a pattern and the shortest period with a pattern.
@@ -48,7 +48,7 @@ struct beam_parameters {
     /// its slots determine those of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
+    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
     /// With more sums, gaps aren't checked.
     std::size_t most_sums = 512;
 };
@@ -68,7 +68,7 @@ struct wavefront_parameters {
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// Number of microbatches per rank in the reduced problem, approximately; the default suffices for prologue and
+    /// Approximate number of microbatches per rank in the reduced problem. The default suffices for prologue and
     /// epilogue. The number of ranks counts as at least `least_ranks`.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
@@ -79,11 +79,11 @@ struct steady_state_parameters {
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
     /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than they can gain.
     double max_ratio = 1.05;
-    /// Places in the step, as shares of its length, near which a repeated segment is searched. In the middle, the state
-    /// is steady.
+    /// Places in the step, as shares of its length, near which the search looks for a repeated segment. In the middle,
+    /// the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. The time with more repetitions is extrapolated from the objectives with
-    /// these two numbers.
+    /// Two numbers of repetitions of a segment. From the objectives with these two numbers, the time with more
+    /// repetitions is extrapolated.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
     /// Numbers of microbatches of a segment. Each divides the last number, so one reduced problem serves all of them.

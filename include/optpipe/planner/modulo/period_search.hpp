@@ -17,9 +17,9 @@
 
 namespace optpipe::detail {
 
-/// Searches patterns of ever shorter periods, for periodicities of one to a few microbatches. Periods increase from the
-/// load bound until a pattern is found. Then the search bisects between the longest period without a pattern and the
-/// shortest period with a pattern. Beams grow from round to round.
+/// Searches for patterns with ever shorter periods, for periodicities of one to a few microbatches. Periods increase
+/// from the load bound until a pattern is found. Then the search bisects between the longest period without a pattern
+/// and the shortest period with a pattern. Beams grow from round to round.
 ///
 /// Every pattern found is passed to `take`. `stop` is polled between stages.
 class period_search {

@@ -36,7 +36,7 @@ public:
     }
 
     [[nodiscard]] const storage_option& operator[](storage_index i) const { return options_[i]; }
-    /// Whether I acquires memory with some option.
+    /// Whether I acquires memory with at least one option.
     [[nodiscard]] bool may_grow(const stage_costs& c) const {
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });

@@ -37,8 +37,8 @@ struct rank_occupation {
 class stage_fitter {
 public:
     /// Attempts with numbers below `first_random_attempt` are systematic, and later attempts are random. If no other
-    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic
-    /// choices twice.
+    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they try every systematic
+    /// choice twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -65,8 +65,7 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Adds the slots of stage `s` to `own`, the reservations of rank `r`, as far as the slots use this rank or its
-    /// link.
+    /// Adds to `own`, the reservations of rank `r`, those slots of stage `s` that use this rank or its link.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
@@ -171,8 +170,8 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// The order in which forwards (2j for microbatch j) and gradients (2j + 1) are placed, each gradient after its
-    /// forward.
+    /// The order in which operations are placed. 2j stands for the forward of microbatch j, and 2j + 1 for its
+    /// gradient. Each gradient comes after its forward.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)
@@ -312,7 +311,7 @@ private:
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
     /// Offloads the stashes of a set of slots. Each slot gets one of its options that offload. Returns false, and
-    /// changes nothing, if there is no room for the transfers, or if the stashes don't fit the device.
+    /// changes nothing, if there is no room for the transfers, or if the stashes don't fit on the device.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};

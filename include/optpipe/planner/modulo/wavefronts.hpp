@@ -34,7 +34,7 @@ struct wavefronts {
 }
 
 /// The densest spacing that memory and load would allow if all slots had the mean length. The stashes of microbatches
-/// between forward and gradient on a stage must fit the memory of its rank.
+/// between forward and gradient on a stage must fit in the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -78,7 +78,7 @@ struct wavefronts {
 }
 
 /// The complete schedule of the step in slots, or the reason why there is none. The usual reason is that the
-/// microbatches in flight don't fit the memory.
+/// microbatches in flight don't fit in memory.
 [[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
                                                            stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);

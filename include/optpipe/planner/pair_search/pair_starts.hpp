@@ -21,7 +21,7 @@
 namespace optpipe::detail {
 
 /// The problem without the storage options that offload. Its orders are orders of the original problem, except that
-/// storage options have other positions in the lists of the stages (`original`).
+/// storage options have other indices in the lists of the stages (`original`).
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -33,7 +33,8 @@ public:
                     kept.push_back(p.storage_of(s, i));
                     places.push_back(static_cast<storage_index>(i));
                 }
-            // If all options of a stage offload, the stage keeps them, and `pair_search` does nothing.
+            // If all options of a stage offload, the stage's options are left unchanged, and `pair_search` does
+            // nothing.
             if (!kept.empty()) reduced_.set_stage(s, p.costs[s], kept);
             can_do_without_ = can_do_without_ && !kept.empty();
         }
@@ -63,9 +64,9 @@ private:
     bool can_do_without_ = true;
 };
 
-/// The order `of`, with one storage option for all microbatches of a stage: the option at position `option` of the
-/// stage's list, or the last one of a shorter list. A recomputation comes right before its backward, or before the pair
-/// that the backward is in. Contract: `of` has no recomputations and no transfers.
+/// The order `of`, with one storage option for all microbatches of a stage. It is the option with index `option` in the
+/// stage's list, or the last option of a shorter list. A recomputation comes right before its backward, or before the
+/// pair that the backward is in. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {
@@ -97,15 +98,17 @@ private:
 /// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// The objective of `best`. Before `best` is found: the objective of `made`, plus half of this objective times the
-    /// largest share by which a rank exceeds its memory limit. Half is a guess.
+    /// The objective of `best`. Before `best` is found, it is the objective of `made`, plus a penalty if a rank exceeds
+    /// its memory limit. The penalty is half of the objective of `made`, times the largest relative excess of a rank.
+    /// The factor 1/2 is a guess.
     double value = 0.0;
-    /// The best schedule found so far that meets the memory limits; it has no operations before the first one is found.
+    /// The best schedule found until now that meets the memory limits. It has no operations until such a schedule is
+    /// found.
     schedule best{};
 };
 
-/// Makes the starts: the schedules of all published builders that don't search, planned without memory limits, once
-/// with each storage option. The start with the least `value` comes first.
+/// Makes the starts. They are the schedules of all published builders that don't search, planned without memory limits,
+/// once with each storage option. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

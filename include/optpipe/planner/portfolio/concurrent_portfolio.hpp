@@ -38,7 +38,7 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// Limit of a slice's time: the remaining time, multiplied by `rest_per_share` and by the strategy's time share. A
+    /// Limit on a slice's time: the remaining time, multiplied by `rest_per_share` and by the strategy's time share. A
     /// time share above `most_shares` counts as `most_shares`.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
@@ -52,7 +52,7 @@ struct time_share_parameters {
 struct concurrent_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// The length of the first time slices, in seconds; later slices are longer.
+    /// The length of the first time slices, in seconds. Later slices are longer.
     double slice_seconds = 0.1;
     time_share_parameters with{};
 };
@@ -202,7 +202,7 @@ private:
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
-    /// Whether the strategy could start if there was enough time.
+    /// Whether the strategy could start if there were enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
         if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();

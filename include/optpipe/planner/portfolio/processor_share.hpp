@@ -40,8 +40,8 @@ public:
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// Sleeps while the threads have used more than their share, at most until `end`. An excess that isn't paid back by
-    /// `end` remains.
+    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that isn't paid back
+    /// by `end` remains.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 

@@ -37,7 +37,7 @@ struct search_limits {
     /// incumbent is proven optimal.
     double gap = 0.0;
     /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps the pairs that save
-    /// most time. The other pairs are split into single operations.
+    /// the most time. The other pairs are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -52,8 +52,8 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and both values after
-/// it.
+/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and the objective and
+/// the bound after it.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
@@ -62,8 +62,8 @@ struct search_step {
     duration bound{};
 };
 
-/// A step with the best schedule after it, for observers; the schedule is null before the first schedule. The schedule
-/// is shared, not copied. The history of a search doesn't keep it.
+/// A step together with the best schedule after it, for observers. The schedule is null before the first schedule is
+/// found. It is shared, not copied. The history of a search doesn't keep it.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
@@ -133,7 +133,7 @@ public:
     /// The best schedule; null before the first schedule. The objective of the incumbent is `objective()`, up to
     /// rounding.
     [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
-    /// Whether a schedule of this value would become the incumbent.
+    /// Whether a schedule with this value would become the incumbent.
     [[nodiscard]] bool is_improvement(const schedule_value& value) const {
         return is_better(value, {objective(), duration{shared_->storage.load(std::memory_order_acquire)}});
     }

@@ -35,7 +35,7 @@ struct strategy_traits {
     /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
     /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
-    /// kept or offloaded as a whole.
+    /// kept or completely offloaded.
     bool knows_storage_options = false;
     /// Whether a strategy that knows storage options should also search the problems with one storage option for all
     /// microbatches. Strategies that don't know storage options always search the problems with one option for all
@@ -54,7 +54,7 @@ struct strategy_traits {
     /// strategies start anew in every call.
     bool resumes = false;
     /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. 0 if
-    /// every call takes longer; the strategy then runs only if there is time.
+    /// every call takes longer. The strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;
@@ -78,7 +78,7 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// A strategy of a portfolio: a search for better schedules or bounds.
 ///
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
-/// state. The call returns when `state.done()` is true, when the effort is spent, or when nothing is left to try.
+/// state. The call returns when `state.done()` is true, when the effort is used up, or when nothing is left to try.
 /// Offered bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends
 /// only on the problem, the state at the call, the options, and the offers of other strategies during the call. The
 /// plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.

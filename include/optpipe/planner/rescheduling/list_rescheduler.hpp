@@ -24,7 +24,7 @@ struct rescheduling {
     /// Share of a ready operation's duration. A ready operation lets another operation with a longer tail go first if
     /// that operation can start within this share.
     double wait = 0.0;
-    /// Limit of a random time that is added to each tail.
+    /// Largest random time that is added to each tail.
     duration noise{};
 };
 
@@ -45,7 +45,7 @@ public:
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
     /// The length of the resulting schedule, from its first start to its last end. The length is unlimited if no
-    /// remaining operation fits the memory, or if the run is stopped. `stop` is polled for every operation.
+    /// remaining operation fits in memory, or if the run is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;
@@ -156,9 +156,9 @@ private:
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the path of `j`'s microbatch such that `j` can start after its end and still finish before
-    /// the stash is needed. Null if there is none. Adds to `ahead` the least time from this end until the stash is
-    /// needed.
+    /// Finds the last operation on the path of `j`'s microbatch after which `j` still finishes before the stash is
+    /// needed. Null if there is none. Adds to `ahead` the least time from the end of the found operation until the
+    /// stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;

@@ -25,9 +25,9 @@ namespace optpipe {
 /// of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no
 /// difference above 0.1 %.
 struct rescheduling_parameters {
-    /// Limit of the length of a rescheduled part, as the time that the steady state takes for this number of
-    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Longer parts
-    /// get worse more often.
+    /// Largest length of a rescheduled part. It is the time that the steady state takes for this number of microbatches
+    /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Longer parts get worse more
+    /// often.
     double most_per_rank = 1.6;
     /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.
@@ -37,16 +37,16 @@ struct rescheduling_parameters {
     /// rank's work on one microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// Usual average number of operations that are considered to choose the next one. A schedule with n times this
-    /// number counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks of four
-    /// stages, 64 microbatches and transfers. Without this number, a plan of fixed effort would take twice as long for
-    /// the latter.
+    /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number
+    /// are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks
+    /// of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed effort would
+    /// take twice as long for the latter problems.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// Limit of the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
+    /// Limit on the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
     /// ends at this limit and no other strategy offers results, the result depends only on problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
@@ -154,7 +154,7 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// The reschedulers for the end and for the beginning of the current schedule; also the objective and the length of
+    /// The reschedulers for the end and for the beginning of the current schedule. Then the objective and the length of
     /// this schedule.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();

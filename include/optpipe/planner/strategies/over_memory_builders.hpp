@@ -143,7 +143,8 @@ private:
             attempt(middle - step);
         }
     }
-    /// The objective of a schedule after offloading; unlimited if the schedule doesn't fit or can't be an improvement.
+    /// The objective of a schedule after offloading; unlimited if the schedule doesn't fit in memory or can't be an
+    /// improvement.
     duration value_of(const schedule& made) {
         if (finished() || !(objective_of(p_, made) < state_.target())) return duration::unlimited();
         offload_search<any_graph> search{p_, may_offload_};

@@ -71,8 +71,8 @@ struct builder_parameters {
     /// and steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better, 4 plans were
     /// worse, and steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time that must remain to offer the best schedule, or to build and offer one if there is none yet; as a number of
-    /// passes through the problem.
+    /// Time to reserve for offering the best schedule, or for building and offering one if there is none yet. Measured
+    /// in passes through the problem.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
     /// Time in seconds by which builders without stop check may exceed the deadline. They take less than this, except
@@ -86,7 +86,7 @@ struct builder_parameters {
     /// than `keep` and `offload`. These are the options with which the other builders had the best results. Each run
     /// takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// Number of storage options that the constructive planner tries in a last run, with the whole effort and in a time
+    /// Number of storage options that the constructive planner tries in a last run, with its full effort and in a time
     /// slice of its own. These are the options of the best schedules. The last run takes place if there is a deadline,
     /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
     /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
@@ -94,7 +94,7 @@ struct builder_parameters {
     /// models, steps were 0.1 % longer on average. The last run is skipped if nothing may be recomputed, because it
     /// then made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
-    /// Limit of the number of cells (stages times microbatches) if there is no deadline, summed over the options with
+    /// Largest number of cells (stages times microbatches) if there is no deadline. It is summed over the options with
     /// which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
@@ -118,13 +118,13 @@ struct builder_job {
     std::function<outcome<schedule>(const problem&, stop_check)> build;
     /// Whether the builder polls for a stop. Other builders take about the time of one pass through the problem.
     bool stoppable = false;
-    /// Whether the builder searches until its effort is spent.
+    /// Whether the builder searches until its effort is used up.
     bool searches = false;
     /// Whether the builder searches with only a few trials.
     bool quick = false;
     bool published = true;
-    /// The storage option of all microbatches, one that all stages have. Empty if the builder chooses options itself,
-    /// or if the problem has no options to choose from.
+    /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
+    /// builder chooses options itself, or if the problem has no options to choose from.
     std::string option{};
     /// For quick builders, a call of the builder with all its effort.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
@@ -133,9 +133,9 @@ struct builder_job {
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
-/// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. These
-/// include the constructive planner only if it plans with one storage option for all microbatches. Otherwise, it runs
-/// as a strategy.
+/// Calls `visit(builder)` for the builders that can apply to `p`, except builders that choose storage options. The
+/// constructive planner is visited only if it plans with one storage option for all microbatches. Otherwise, it runs as
+/// a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {
@@ -213,7 +213,7 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// Whether this schedule is better than the other, or equally good and of an earlier builder.
+        /// Whether this schedule is better than the other, or as good and from an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;
