@@ -24,7 +24,7 @@ template <std::size_t Count> [[nodiscard]] consteval auto named_extent() {
         return Count;
 }
 
-/// The product of extents; `dynamic` if any extent is.
+/// The product of extents, or `dynamic` if any extent is dynamic.
 template <class... Extents> [[nodiscard]] constexpr std::size_t extent_product(Extents... extents) {
     std::size_t product = 1;
     bool known = true;

@@ -19,7 +19,7 @@ enum class refusal_reason {
     not_executable,   ///< the order lacks operations, or contains operations that wait for each other
 };
 
-/// The reason why there is no schedule. It is an outcome, not an error.
+/// The reason why there is no schedule. A missing schedule is an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
     /// States the condition that isn't met, as a sentence without a full stop. Numbers can be inserted, even in

@@ -53,8 +53,8 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether the stop token requests a stop. If so, even intermediate results are no longer needed. Deadlines and
-    /// conditions are ignored.
+    /// Whether the stop token requests a stop. After such a request, even intermediate results are no longer needed.
+    /// Deadlines and conditions are ignored.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

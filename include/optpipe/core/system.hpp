@@ -69,7 +69,7 @@ inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else
 
-/// A random number: two processes are unlikely to draw the same one.
+/// A random number. Two processes are unlikely to draw the same number.
 inline long process_number() { return static_cast<long>(std::random_device{}() & 0x3fffffffU); }
 inline bool is_running(long) { return true; }
 inline bool flush_to_disk(std::FILE* file) { return std::fflush(file) == 0; }

@@ -32,8 +32,9 @@ struct online_plan {
     std::string method{};
 };
 
-/// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
-/// worth a switch. The controller has no access to ranks or clocks. Its caller reports steps and asks for plans.
+/// Makes the decisions of rank 0 during training. Maintains the current costs of operations, and decides when to plan
+/// again and which plan is worth a switch. The controller has no access to ranks or clocks. The caller of the
+/// controller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
@@ -101,16 +102,16 @@ private:
     /// Number of samples needed for a confidence interval that has the confidence of each comparison. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps that yield `samples` samples of each operation that every microbatch has; at least
+    /// Number of measured steps that yield `samples` samples of each operation that every microbatch has, but at least
     /// `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. The duration of a step changes by no more than the sum of
-    /// the changes of its operations and messages. One schedule may become shorter by this sum, while another one
-    /// becomes longer by it.
+    /// the changes of its operations and messages. When costs change, one schedule may become shorter by the sum of the
+    /// changes, while another one becomes longer by this sum.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
     /// The standard error of the step time, relative to the step time. Smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a plan isn't worth a switch now; empty if the plan is worth a switch. The answer may change as
+    /// The reason why a plan isn't worth a switch now. Empty if the plan is worth a switch. The answer may change as
     /// noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
@@ -378,9 +379,10 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares: the kinds of operations in one plan (F, B, I, W,
-    // OFFLOAD, RELOAD, RECOMPUTE; hardly ever all of them), and the messages to two neighbours. An estimate suffices,
-    // because the number of samples grows only with the logarithm of the number of costs.
+    // Estimate of the number of costs per stage that `drift` compares. Compared costs are those of the kinds of
+    // operations in one plan (F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, but hardly ever all of them), and of the messages
+    // to two neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the
+    // number of costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());

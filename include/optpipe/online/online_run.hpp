@@ -27,7 +27,7 @@ namespace optpipe {
 /// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
 /// ranks switch between the same two steps (`handover`). Before some steps, ranks measure transfers that the plan in
 /// use doesn't have (`probe_rounds`). Without such probes, a link that was slow once would always count as slow,
-/// because plans avoid it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
+/// because plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
 ///
 /// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
 /// executor records times.
@@ -48,7 +48,7 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step. If all ranks are ready for a better plan, the handover to this plan follows. Throws as
+    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws as
     /// `handover::step` does.
     void step() {
         const bool measured = state_.measures_next();
@@ -74,7 +74,7 @@ public:
     }
 
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
-    /// Number of the plan that the next step runs. It is the same on all ranks, and 0 at first.
+    /// Number of the plan that the next step runs. The number is the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
     /// The decisions of rank 0 and their log; null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
@@ -82,15 +82,15 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the offload.
-    /// Otherwise, the result is empty.
+    /// Starts to move a stash to the host and back, and returns the offload, if this rank must probe before the step.
+    /// Otherwise, returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
         try {
             if (!probe_) probe_.emplace(*executor_);
         } catch (const std::exception&) {
-            can_probe_ = false; // there is no lane for probes; training goes on without probes
+            can_probe_ = false; // training goes on without probes, because there is no lane for them
             return std::nullopt;
         }
         return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}

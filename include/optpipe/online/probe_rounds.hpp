@@ -45,14 +45,15 @@ public:
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
     /// Reports the times of the probe that `next` returned for this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
-    /// Number of steps between two probes; 0 if there are no probes.
+    /// Number of steps between two probes, or 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// Number of steps at the start in which ranks probe the transfers of their stages. It is the same on all ranks.
+    /// Number of steps at the start in which ranks probe the transfers of their stages. This number is the same on all
+    /// ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Number of steps for each first probe: one for the probe itself, and one to repeat it if it differs from the
-    /// plan.
+    /// Number of steps reserved for each first probe. One is for the probe itself, and one is for repeating the probe
+    /// if it differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;

@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// One of several problems, with its bound and its plan, if it has one.
+/// One of several problems, with its bound and, if there is one, its plan.
 struct planned_alternative {
     /// A lower bound: no schedule of this problem is shorter.
     duration bound{};
@@ -69,7 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned again, for longer. Each round keeps half of them (successive halving).
+    /// Number of problems that are planned again, for longer. Each round keeps half of these problems (successive
+    /// halving).
     std::size_t finalists = 2;
 };
 
@@ -129,8 +130,8 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans all problems that may have the best plan, in ascending order of
-    /// their bounds.
+    /// Computes the bounds of all problems. Then plans, in ascending order of their bounds, all problems that may have
+    /// the best plan.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -177,8 +178,8 @@ private:
         each.planned = std::move(found);
     }
     /// Plans the `kept` unsettled problems with the best plans again, for longer. If there are fewer unsettled
-    /// problems, all of them are planned. If `kept` is 1, the best problem gets all remaining time. Otherwise, the best
-    /// problems share half of the remaining time.
+    /// problems, all of them are planned. If `kept` is 1, the best problem gets all remaining time. If `kept` is
+    /// larger, the best problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

@@ -47,11 +47,12 @@ struct background_options {
 
 /// The best plan found until now for a submission.
 struct background_plan {
-    /// The number of the submission, counted from 1; 0 before the first submission.
+    /// The number of the submission, counted from 1, or 0 before the first submission.
     std::uint64_t submission = 0;
-    /// Increases with each better schedule, across all submissions. It is 0 until the submission has a schedule.
+    /// Increases with each better schedule, across all submissions. The version is 0 until the submission has a
+    /// schedule.
     std::uint64_t version = 0;
-    /// The best schedule; null before the first schedule.
+    /// The best schedule, or null before the first schedule.
     std::shared_ptr<const optpipe::schedule> schedule{};
     duration objective = duration::unlimited();
     duration bound{};
@@ -63,10 +64,10 @@ struct background_plan {
     std::string failure{};
 };
 
-/// Plans on its own threads, one problem at a time; other threads poll for the best plan.
+/// Plans on its own threads, one problem at a time. Other threads poll for the best plan.
 ///
-/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
-/// from then on, `poll` reports only the new submission. The search for the new submission begins when the old search
+/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once.
+/// After `submit`, `poll` reports only the new submission. The search for the new submission begins when the old search
 /// has stopped. The destructor stops the search and waits until it has ended. All members may be called from any
 /// thread.
 class background_planner {

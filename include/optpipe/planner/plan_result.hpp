@@ -44,7 +44,7 @@ struct contribution {
     /// unlimited if the strategy found no schedule.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times the strategy raised the bound, and the highest bound that it proved; 0 if it proved none.
+    /// Number of times the strategy raised the bound, and the highest bound that it proved, or 0 if it proved none.
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -64,7 +64,7 @@ struct builder_result {
 /// The method name of a plan that comes from `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
-/// Which plan from the cache was used: none, a plan of the same problem, or a plan of a similar problem.
+/// Whether a plan from the cache was used, and if so, whether it is a plan of the same problem or of a similar problem.
 enum class cache_use { none, exact, near };
 
 /// A schedule, and how it was found. `bound` is at most the objective of every valid schedule.

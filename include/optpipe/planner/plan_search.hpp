@@ -123,7 +123,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
-/// `options.start`, timed as a schedule of `p`; empty without a start. Throws `input_error` if `p` can't execute the
+/// `options.start`, timed as a schedule of `p`. Empty without a start. Throws `input_error` if `p` can't execute the
 /// start.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
@@ -279,8 +279,8 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. If
-    /// the time limit is short, `order_search` thus gets all of it. This suits starts that were planned for other
-    /// microbatches, because such plans are close to good plans for the new microbatches.
+    /// the time limit is short, `order_search` thus gets all of it. This search suits starts that were planned for
+    /// other microbatches, because such plans are close to good plans for the new microbatches.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -338,7 +338,8 @@ private:
     }
     /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; later orders differ little
+        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step, and later orders differ
+                                          // little
         std::size_t executable = 0;
         const auto& p = state_.problem();
         for (const auto& adapted : adapted_orders(entry, p, enough)) {
@@ -393,7 +394,8 @@ private:
     }
 
     /// Reduces recomputation and transfers of the incumbent. Operations may start later, but the objective gets no
-    /// worse. The reduction gets a little time even if the search ended late. It gets no time after a stop request.
+    /// worse. The reduction gets a little time even if the search ended late. After a stop request, the reduction gets
+    /// no time.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})

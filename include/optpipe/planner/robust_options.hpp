@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// The objective of a plan under random durations: a percentile of the step time.
+/// The objective of a plan under random durations. It is a percentile of the step time.
 struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// The percentile to minimize, in (0, 100].
@@ -20,8 +20,8 @@ struct robust_options {
     std::size_t effort = 10'000'000;
 };
 
-/// Step times of the robust plan and of its reference under noise. They are measured in random steps that the search
-/// didn't use. The reference is the start or, without a start, the best plan without noise.
+/// Step times of the robust plan and of its reference under noise. The times are measured in random steps that the
+/// search didn't use. The reference is the start or, without a start, the best plan without noise.
 struct robust_result {
     duration mean{};
     duration percentile{};

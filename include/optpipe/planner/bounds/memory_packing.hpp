@@ -9,8 +9,9 @@
 
 namespace optpipe::detail {
 
-/// Counts the memory of one rank in cells of equal size. Stashes that fit the limit also fit the cells, because sizes
-/// are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
+/// Counts the memory of one rank in cells of equal size. Stashes that fit in memory also fit in the cells, because
+/// sizes are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common
+/// size.
 class memory_grid {
 public:
     memory_grid() = default;
@@ -26,17 +27,17 @@ public:
         cell_ = (limit + slack) / static_cast<double>(most_cells);
     }
     [[nodiscard]] std::size_t cells() const { return cells_; }
-    /// The size in cells, rounded down; more than `cells()` if it exceeds the whole memory.
+    /// The size in cells, rounded down. If the size exceeds the memory, the result is more than `cells()`.
     [[nodiscard]] std::size_t cells_of(double size) const {
         const double exact = size / cell_ + nearly;
         return exact >= static_cast<double>(cells_ + 1) ? cells_ + 1 : static_cast<std::size_t>(exact);
     }
 
 private:
-    /// The number of cells if the sizes have no common divisor. A coarser grid weakens the bound; a finer one takes
-    /// longer. Not tuned.
+    /// The number of cells if the sizes have no common divisor. With a coarser grid, the bound is weaker. With a finer
+    /// grid, the computation takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells. Summed over all stashes that fit, it stays far below one cell.
+    /// Tolerance of sizes, in cells. Even summed over all stashes that fit, the tolerance stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {

@@ -16,7 +16,7 @@ struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
     /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
-    /// offloading. Empty if no such order fits.
+    /// offloading. Empty if no such order fits in memory.
     std::optional<order> best{};
 };
 
@@ -25,7 +25,7 @@ struct single_device_result {
 /// stage, the microbatch's stashes of all earlier stages are in memory or on the host. So whenever a gradient of a
 /// microbatch starts, all stashes of that microbatch fit in memory together. Therefore, the extra work of the options
 /// is at least the optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the
-/// transfers: all offloads end before the gradient of the last stage starts, and all reloads start later.
+/// transfers, because all offloads end before the gradient of the last stage starts, and all reloads start later.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
 /// choices (not tuned). Longer lists are thinned, which lowers the bound. Contract: the problem is plain and has one
@@ -56,7 +56,7 @@ namespace detail {
 struct knapsack_choice {
     /// Memory that these stashes hold when the gradient of the last stage starts.
     memory_size held{};
-    /// Time of recomputations, whether ahead of backwards or inside them.
+    /// Time of recomputations, before backwards or inside them.
     duration extra{};
     duration offload{};
     duration reload{};
@@ -71,7 +71,7 @@ struct knapsack_choice {
 
 class storage_knapsack {
 public:
-    /// `with_transfers`: whether stashes may be offloaded.
+    /// `with_transfers` tells whether stashes may be offloaded.
     storage_knapsack(const problem& p, bool with_transfers, std::size_t most_choices)
         : p_{p}, with_transfers_{with_transfers}, most_choices_{most_choices} {}
 
@@ -87,7 +87,7 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // This limit doesn't hold with transfers, because stashes may be offloaded during the backwards.
+                    // With transfers, the limit doesn't hold, because stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;

@@ -26,8 +26,8 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place: at least `head` after the window's start, and at
-/// least `tail` before its end.
+/// The part of a rank's window in which an activity can take place. The activity is at least `head` after the window's
+/// start, and at least `tail` before its end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
@@ -41,7 +41,7 @@ struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;
     std::size_t stage = 0;
-    /// The duration of each activity; 0 if there is none.
+    /// The duration of each activity, or 0 if there is none.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};

@@ -9,10 +9,10 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every valid schedule; at least `known`. One linear program per rank, and one per
-/// group of ranks that share a link, refutes objectives (`storage_mix_program`). The result is the largest refuted
-/// objective. Takes milliseconds to a second. `work` limits the number of matrix and knapsack entries that one linear
-/// program reads, approximately. Contract: `validate` accepts the problem, which is plain.
+/// A lower bound on the objective of every valid schedule. It is at least `known`. There is one linear program per
+/// rank, and one per group of ranks that share a link (`storage_mix_program`). The result is the largest objective that
+/// any of these programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the number of
+/// matrix and knapsack entries that one linear program reads. Contract: `validate` accepts the problem, which is plain.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -59,7 +59,7 @@ inline bool may_offload(const problem& p, rank r) {
     return false;
 }
 
-/// For each link that at least two ranks with possible offloads share, those ranks.
+/// The ranks that share a link and may offload, for each link that has at least two such ranks.
 inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     std::vector<std::vector<rank>> links(p.graph.ranks());
     for (const rank r : p.graph.all_ranks())
@@ -68,9 +68,10 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// Each rank by itself, except ranks without a choice. Then, for each link, the ranks that share it. The last ranks
-/// come first: most problems are bounded by the epilogues of these ranks, and a known bound shortens the work on the
-/// others. If the objective is the span, ranks aren't grouped, because their windows begin at different times.
+/// First the groups of a single rank, except ranks without a choice. Then, for each link, the group of ranks that share
+/// the link. The last ranks come first, because most problems are bounded by the epilogues of these ranks, and a known
+/// bound shortens the work on the other groups. If the objective is the span, ranks aren't grouped, because their
+/// windows begin at different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

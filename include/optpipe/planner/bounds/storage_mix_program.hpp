@@ -25,11 +25,12 @@ struct copy_rules {
     bool half_duplex = false;
 };
 
-/// A linear program for one rank, or for several ranks that share a link. It decides which options the microbatches
-/// use, and how long the rank is in each state. Its optimum is at most the objective of any valid schedule.
+/// A linear program for one rank, or for several ranks that share a link. The program decides which options the
+/// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
+/// valid schedule.
 ///
-/// It minimizes T. Some variables are shares: for each stage and option, the share x ≥ 0 of the microbatches that use
-/// the option (an integral number of microbatches). The other variables are the times that the rank spends in each
+/// The program minimizes T. Some variables are shares. For each stage and option, the share x ≥ 0 of the microbatches
+/// use the option (an integral number of microbatches). The other variables are the times that the rank spends in each
 /// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
 /// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
 /// Gomory's cutting stock problem. The window of length T is divided at the times at which an activity becomes possible
@@ -52,15 +53,15 @@ struct copy_rules {
 ///
 /// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
 /// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most
-/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. It is scaled such that the middle
-/// part, which grows with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
+/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The bound is scaled such that the
+/// middle part, which grows with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
     /// A lower bound on the objective, at least `known`. A share of `work` is reserved for branch and bound, which
-    /// makes the numbers of microbatches integral. It visits the node with the least bound first.
+    /// makes the numbers of microbatches integral. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -92,8 +93,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound: limits on the number of microbatches that use each option, and these numbers at the
-    /// optimum of the relaxation.
+    /// A node of branch and bound. It limits the number of microbatches that use each option, and has these numbers at
+    /// the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -114,7 +115,7 @@ private:
         return true;
     }
     [[nodiscard]] std::size_t cells_of(const option_needs& n) const { return needs_.cells[n.rank]; }
-    /// The option with the most fractional share; the number of options if all shares are integral.
+    /// The option with the most fractional share, or the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
         std::size_t branch = shares.size();
@@ -231,7 +232,7 @@ private:
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
         });
     }
-    /// Makes the program with all rows. It starts with enough columns to be feasible.
+    /// Makes the program with all rows, and with enough columns to be feasible.
     milp::simplex first_program() {
         split_window();
         milp::linear_program rows;
@@ -368,7 +369,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise this
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise the
     /// bound.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
@@ -400,8 +401,8 @@ private:
         if (j.link[0] == no_row) return 0.0;
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
     }
-    /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign,
-    /// those of links become nonpositive, and all others nonnegative.
+    /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign.
+    /// Multipliers of links become nonpositive, and all others nonnegative.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -472,8 +473,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i, under an id of their own. Stashes that take memory are packed. Stashes without
-    /// memory count for all microbatches; only the most valuable one of each stage is kept.
+    /// Offers stashes of option i, under an id of their own. Stashes that take memory are packed. Stashes that take no
+    /// memory count for all microbatches, and only the most valuable stash of each stage is kept.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {

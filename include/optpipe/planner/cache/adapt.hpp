@@ -25,8 +25,9 @@ namespace optpipe {
 
 using operation_sequence = std::vector<operation>;
 
-/// The difference between two storage options. Their sizes and times are compared first; a missing transfer has size 0
-/// and time 0. If these numbers are equal, the options differ only if just one of them has transfers.
+/// The difference between two storage options. The sizes and times of the options are compared first, with size 0 and
+/// time 0 for a missing transfer. If these numbers are equal, the options differ only if exactly one of them has
+/// transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -52,8 +53,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations: each option in the lists `from` by the most similar option in the
-/// lists `to`. Contract: the options exist in `from`.
+/// Replaces the storage options of the operations. Each option in the lists `from` is replaced by the most similar
+/// option in the lists `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -111,9 +112,9 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
-/// and `at + period` as often as necessary. The result is executable if the repeated section is one period of a steady
-/// state.
+/// The order `all` with more microbatches. The section between the first stage's forwards of microbatches `at` and `at
+/// + period` is repeated as often as necessary. The result is executable if the repeated section is one period of a
+/// steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -151,7 +152,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // This order is executable in any case: the new microbatches follow all others, one at a time.
+    // This order is always executable, because the new microbatches follow all others, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)

@@ -13,7 +13,7 @@ struct cache_entry {
     canonical_problem of{};
     double objective = 0.0;
     double bound = 0.0;
-    /// The time in seconds given to the search; infinite after a proof.
+    /// The time in seconds given to the search. Infinite after a proof.
     double budget = 0.0;
     /// The strategy that found the schedule.
     std::string method{};

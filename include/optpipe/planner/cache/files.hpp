@@ -16,7 +16,7 @@
 
 namespace optpipe::detail {
 
-/// At most the first `most` bytes of a file; empty if the file can't be read.
+/// At most the first `most` bytes of a file. Empty if the file can't be read.
 inline std::optional<std::string> read_cache_file(const std::filesystem::path& path, std::size_t most) {
     std::ifstream in{path, std::ios::binary};
     if (!in) return std::nullopt;

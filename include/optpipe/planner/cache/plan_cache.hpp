@@ -22,7 +22,8 @@ struct cache_hits {
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective in canonical units: the highest bound that follows from an entry.
+    /// A lower bound on the objective, in canonical units. It is the highest bound that follows from an entry of the
+    /// cache.
     double bound = 0.0;
 };
 
@@ -210,7 +211,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // a logarithm; thus ratios larger than about 20 count as 20
+        constexpr double most = 3.0; // the logarithm of the largest ratio, about 20; larger ratios count as this ratio
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

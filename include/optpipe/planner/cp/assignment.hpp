@@ -20,7 +20,7 @@ namespace optpipe::cp {
 
 /// Starts of all tasks and values of all variables of a model.
 struct assignment {
-    /// The start of each task; absent tasks start at 0.
+    /// The start of each task. Absent tasks start at 0.
     std::vector<ticks> starts{};
     /// The value of each Boolean variable.
     std::vector<bool> values{};
@@ -349,13 +349,13 @@ public:
     }
 
 private:
-    /// How a stash is stored: its option, and the tasks of this option.
+    /// How a stash is stored: the chosen option, and the tasks of this option.
     struct stored {
         std::size_t option;
         stored_stash tasks;
     };
 
-    /// The column in which `row` has a true literal; `row` itself if there are no literals.
+    /// The column in which `row` has a true literal, or `row` itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =
@@ -427,7 +427,7 @@ private:
     return detail::schedule_to_assignment{m, s}.result();
 }
 
-/// The schedule of a solution of the model; empty if a solution of a pooled model has no schedule without overtaking.
+/// The schedule of a solution of the model. Empty if a solution of a pooled model has no schedule without overtaking.
 [[nodiscard]] inline std::optional<schedule> schedule_of(const pipeline_model& m, const assignment& a) {
     schedule result{m.source().graph, {}};
     std::vector<std::size_t> names(result.graph.microbatches());

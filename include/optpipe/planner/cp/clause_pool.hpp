@@ -15,9 +15,9 @@ namespace optpipe::cp {
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
     /// Clauses with more decision levels than this aren't shared, because they prune less, and take as long to
-    /// propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with one
-    /// search, and 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and
-    /// 8 levels, proofs took 4.8, 4.3 and 4.7 s.
+    /// propagate. On store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds, proofs took 8.5 s with one search, and
+    /// 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and 8 levels,
+    /// proofs took 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
     /// Number of clauses that are kept. Older clauses are dropped. The default is the number of clauses that a search
     /// learns before it drops some (`solver_parameters`).

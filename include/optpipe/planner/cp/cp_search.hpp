@@ -79,8 +79,8 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// The number of tasks of a microbatch on a stage. These are F, I and W, and all tasks that the storage options of the
-/// stage may add.
+/// The number of tasks of a microbatch on a stage. The tasks are F, I and W, and all tasks that the storage options of
+/// the stage may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -219,7 +219,7 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (bounding_->time().is_exact()) return 0;
-        // Limit of the number of durations and hops of a microbatch on a stage; each duration or hop has an error of at
+        // The largest number of durations and hops of a microbatch on a stage. Each duration or hop has an error of at
         // most half a tick.
         constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
@@ -302,7 +302,8 @@ private:
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model. It is needed if the model that proves bounds allows orders that no schedule has.
+    /// Adds the exact model. The exact model is needed if the model that proves bounds allows orders that no schedule
+    /// has.
     void add_exact() {
         if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
         exact_.emplace(*problem_, overtaking::allowed);
@@ -321,7 +322,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // With the smallest fraction, the search goes on in later slices until it has an answer.
+            // With the smallest fraction, the search continues in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -343,7 +344,7 @@ private:
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
-    /// Offers the schedule of a solution; false if the solution has no schedule.
+    /// Offers the schedule of a solution. Returns false if the solution has no schedule.
     bool offer(const pipeline_model& m, const assignment& a) {
         const auto found = schedule_of(m, a);
         if (!found) return false;
@@ -388,7 +389,7 @@ private:
 /// The paused searches of a state, which no call is running.
 class paused_searches {
 public:
-    /// Takes a paused search out; null if no search is paused.
+    /// Takes out a paused search. Null if no search is paused.
     [[nodiscard]] std::unique_ptr<state_search> take() {
         const std::scoped_lock lock{mutex_};
         if (searches_.empty()) return nullptr;
@@ -409,13 +410,14 @@ private:
 } // namespace cp::detail
 
 /// Constraint programming. Finds the best schedule and proves it optimal. The search branches on the order of pairs of
-/// operations, on offloads and on storage options. It uses propagation and clause learning instead of linear programs.
+/// operations, on offloads and on storage options. The search uses propagation and clause learning instead of linear
+/// programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
-/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused:
-/// the call returns at once, with the structural bound. A problem is large if its number of operations, including all
-/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. It is also large if some options
-/// recompute and there are many microbatches.
+/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused.
+/// The call then returns at once, with the structural bound. A problem is large if its number of operations, including
+/// all operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
+/// options recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
 /// with the seed and parameters of that call. Concurrent calls have separate searches, which share learned clauses.

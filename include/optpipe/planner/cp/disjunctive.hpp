@@ -288,8 +288,8 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline. The reason is
-    /// that `last` can't run before or among these jobs.
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
+    /// can't run before or among these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)

@@ -33,7 +33,7 @@ namespace optpipe::cp {
 /// gradient) hasn't ended.
 ///
 /// Layers are nested: if a layer is in use, all layers below it are in use, too. No option of a stash brings a lower
-/// layer to the device later than a higher layer, or removes it earlier. The reason is that a recomputation starts
+/// layer to the device later than a higher layer, or removes it earlier. This holds because a recomputation starts
 /// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
 /// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
 /// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
@@ -121,7 +121,7 @@ private:
         return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
                 size(each.transfer_size)};
     }
-    /// Memory held from the start of I to the end of W; 0 if the backward isn't split.
+    /// Memory held from the start of I to the end of W, or 0 if the backward isn't split.
     [[nodiscard]] ticks weight_stash(stage s, std::size_t k) const {
         return (*tasks_)[s].weight.empty() ? 0 : size_of(s, k, problem_->costs[s].weight_stash);
     }
@@ -149,7 +149,7 @@ private:
             result.push_back({cuts[i - 1], cuts[i]});
         return result;
     }
-    /// All transfers of a stage; each pair is listed once.
+    /// All transfers of a stage. Each pair is listed once.
     [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
         const auto& storage = (*tasks_)[s].storage;
         std::vector<moved_part> result;
@@ -167,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory in addition to stashes. Its sum for one operation has few terms: at most one per edge of the stage and per
-    // slice of the sequence. The rounding error of the sum is thus less than the tolerance.
+    // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
+    // stage and per slice of the sequence. So the rounding error of this sum is less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};

@@ -37,14 +37,14 @@ namespace optpipe::cp {
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
 /// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
 /// requires only two things. At any time, gradients and offloads have taken no more stashes than forwards and reloads
-/// have made available. And no more stashes have been reloaded than offloaded. Every valid schedule gives a solution of
-/// `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
+/// have made available. Also, no more stashes have been reloaded than offloaded. Every valid schedule gives a solution
+/// of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
 /// exists only for problems in which the options of a stage differ only in transfers (`bounding_form`), because
 /// recomputation changes the gradients.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
-/// form `allowed`, the stash of each gradient is open, and the model is exact (`stage_storage`). If no stage has
-/// several options, all three forms are the same sorted model, which is exact.
+/// form `allowed`, each gradient may use the stash of any forward, and the model is exact (`stage_storage`). If no
+/// stage has several options, all three forms are the same sorted model, which is exact.
 ///
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
 /// of the pairs i … j are from the first α_j forwards, and the gradients of these stashes start after pair i has ended.
@@ -94,7 +94,7 @@ public:
     [[nodiscard]] const microbatch_order& order() const { return order_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
-    /// For `span`, one task per rank that starts no later than all other tasks of the rank.
+    /// For the objective `span`, one task per rank that starts no later than all other tasks of the rank.
     [[nodiscard]] const std::vector<task_index>& begins() const { return begins_; }
     /// Whether any stage has several storage options.
     [[nodiscard]] bool has_choices() const { return has_choices_; }
@@ -312,7 +312,7 @@ private:
                 }
     }
 
-    // Adds the objective `span`: each rank has a task of length 0, which starts no later than any other task of the
+    // Adds the objective `span`. Each rank gets a task of length 0, which starts no later than any other task of the
     // rank, and no earlier than T before the rank's last end.
 
     void add_spans(order_literals& known) {

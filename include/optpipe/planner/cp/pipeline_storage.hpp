@@ -428,7 +428,7 @@ private:
             }
         return fifo;
     }
-    /// For each gradient and stash, whether this gradient or an earlier one uses the stash.
+    /// For each gradient and stash, whether the stash is used by this gradient or an earlier one.
     [[nodiscard]] std::vector<std::vector<literal>> add_prefixes() {
         auto used_by = own_->storage.uses;
         for (std::size_t k = 1; k < count(); ++k)

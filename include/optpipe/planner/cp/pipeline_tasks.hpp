@@ -28,8 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// A task right before `gradient`. It takes the additional time of the gradient, compared with the shortest option.
-    /// The gradient, including this time, starts when the extra task starts.
+    /// A task right before `gradient`. The extra task takes the additional time of the gradient, compared with the
+    /// shortest option. The gradient, including this time, starts when the extra task starts.
     task_index extra = no_task;
 };
 
@@ -46,11 +46,11 @@ struct transfer_pairs {
 struct storage_tasks {
     /// The options that may be used, as indices into the list of the stage.
     std::vector<std::size_t> options{};
-    /// The tasks of each forward and option; empty if transfers belong to no stash.
+    /// The tasks of each forward and option. Empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// The transfers of the stage if transfers belong to no stash; otherwise empty.
+    /// The transfers of the stage if transfers belong to no stash, otherwise empty.
     std::vector<transfer_pairs> pairs{};
-    /// The tasks of each gradient and option; empty if gradients are the same under all options.
+    /// The tasks of each gradient and option. Empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
@@ -82,18 +82,18 @@ struct storage_tasks {
         const auto extra_task = gradients.empty() ? no_task : gradients[k][option].extra;
         return extra_task == no_task ? gradient[k] : extra_task;
     }
-    /// Whether gradient k uses a stash of this option; `always` if gradients are the same under all options.
+    /// Whether gradient k uses a stash of this option, or `always` if gradients are the same under all options.
     [[nodiscard]] literal chosen_of(std::size_t k, std::size_t option) const {
         return gradients.empty() ? always : gradients[k][option].chosen;
     }
 };
 
-/// The tasks of one stage: for each microbatch, one task of each kind (see `microbatch_order`).
+/// The tasks of one stage. There is one task of each kind for each microbatch (see `microbatch_order`).
 struct stage_tasks {
     std::vector<task_index> forward{};
     /// The tasks of I, or of B if the backward isn't split.
     std::vector<task_index> gradient{};
-    /// The tasks of W; empty if the backward isn't split.
+    /// The tasks of W. Empty if the backward isn't split.
     std::vector<task_index> weight{};
     /// For each gradient, whether it is fused with its W into a full backward. Empty if no stash can grow in its
     /// gradient. Never true in problems without full backwards.

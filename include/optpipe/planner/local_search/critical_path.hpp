@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// A critical path: a chain of operations without gaps from the start to a given operation. The given operation can't
-/// end earlier unless the chain changes.
+/// A critical path, which is a chain of operations without gaps from the start to a given operation. The given
+/// operation can't end earlier unless the chain changes.
 class critical_path {
 public:
     using id = flat_pipeline::id;
@@ -28,8 +28,8 @@ public:
     }
     /// The operations of the path, from the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
-    /// A block: consecutive computations of the path on one rank, or consecutive transfers, as a range of indices into
-    /// the path.
+    /// A block of the path, as a range of indices into the path. A block has consecutive computations of the path on
+    /// one rank, or consecutive transfers.
     struct block {
         std::size_t last = 0; ///< the index of the operation that runs last, which is the lowest index of the block
         std::size_t first = 0;
@@ -52,7 +52,7 @@ private:
     bool binds(id before, double lag, id i) const {
         return before != none && times_->end(before) + lag >= times_->start(i);
     }
-    /// The operation whose end determines the start of `i`; none if `i` starts at 0.
+    /// The operation whose end determines the start of `i`, or none if `i` starts at 0.
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
@@ -62,7 +62,8 @@ private:
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane determines the start: the operation that ran, freed memory or acquired memory right before `i`.
+        // The lane determines the start. It depends on the operation that ran, freed memory or acquired memory right
+        // before `i`.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

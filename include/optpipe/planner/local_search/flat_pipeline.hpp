@@ -33,8 +33,8 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Three related operations: the operation's input on its own stage, its input on another stage, and its
-        /// consumer on another stage. Each is given as a difference of numbers; 0 if there is none.
+        /// The operation's input on its own stage, its input on another stage, and its consumer on another stage. Each
+        /// is given as a difference of operation numbers, or 0 if there is no such operation.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
@@ -43,7 +43,8 @@ public:
         /// The copy engine of a transfer.
         std::int32_t engine = 0;
         /// For forwards and gradients, the operation of the same kind that must run before it on the nearest stage of
-        /// the same rank. It is given as a difference of numbers; 0 if there is none.
+        /// the same rank. The other operation is given as a difference of operation numbers, or 0 if there is no such
+        /// operation.
         id same_rank_before = 0;
         friend bool operator==(const kind_facts&, const kind_facts&) = default;
     };

@@ -14,7 +14,8 @@
 
 namespace optpipe::detail {
 
-/// The neighbourhood: small random edits of the sequences around critical operations.
+/// The neighbourhood of the local search. It consists of small random edits of the sequences around critical
+/// operations.
 class lane_moves {
 public:
     using id = flat_pipeline::id;
@@ -73,8 +74,8 @@ public:
         return true;
     }
     /// Repairs a move that takes too much of a rank's memory. At the first position where memory doesn't suffice, one
-    /// of the stashes in memory gets an option that leaves less on the device. Returns false if no stash has an option
-    /// that leaves less on the device, or if a fault of another kind comes first.
+    /// of the stashes in memory gets an option that leaves less memory on the device. Returns false if no stash has an
+    /// option that leaves less on the device, or if a fault of another kind comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -124,7 +125,8 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position after `count` operations of other kinds or stages, in one direction; at most the end of the lane.
+    /// The position after `count` operations of other kinds or stages, in one direction. If the lane has fewer such
+    /// operations, the end of the lane.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);

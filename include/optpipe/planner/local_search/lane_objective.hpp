@@ -47,12 +47,12 @@ public:
         committed_horizon_ = horizon_;
     }
 
-    /// The objective: makespan or span.
+    /// The objective (makespan or span).
     [[nodiscard]] double value() const { return value_; }
-    /// The mean of the ranks' engaged times; `value` returns their maximum.
+    /// The mean of the ranks' engaged times. `value` returns the maximum of these times.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
-    /// For `span`, the first start of the rank in the last committed state; otherwise 0.
+    /// For `span`, the first start of the rank in the last committed state. For other objectives, 0.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
     /// The time after which changes don't affect the first starts of ranks.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
@@ -60,8 +60,8 @@ public:
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Postpones forwards like `optpipe::postpone_warm_up`: those before a rank's first gradient start as late as their
-    /// successors allow.
+    /// Postpones forwards like `optpipe::postpone_warm_up`. Forwards before a rank's first gradient start as late as
+    /// their successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;
         round_ += 2;
@@ -143,7 +143,7 @@ private:
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;
-    std::size_t round_ = 0; ///< an even number; the next odd number marks forwards that are done
+    std::size_t round_ = 0; ///< an even number, where the next odd number marks forwards that are done
 };
 
 } // namespace optpipe::detail

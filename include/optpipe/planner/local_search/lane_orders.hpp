@@ -66,7 +66,7 @@ public:
         use_operation(p_->sibling(i, operation_kind::reload), use);
     }
     /// Gives the stage and microbatch of operation `i` another storage option. Contract: operations that become active
-    /// are already in their places.
+    /// are already at their positions.
     void set_storage(id i, id option) {
         const id old = storage(i);
         storage_log_.push_back({i, static_cast<storage_index>(old)});
@@ -105,8 +105,8 @@ public:
         touched_links_.push_back({facts(i).channel, std::min(from, to), std::max(from, to)});
     }
 
-    /// Whether each edited sequence is executable, considering only its rank: precedences on the rank hold, and memory
-    /// stays within the limits.
+    /// Whether each edited sequence is executable, considering only its rank. A sequence is executable if precedences
+    /// on the rank hold, and memory stays within the limits.
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return is_legal(t); });
     }

@@ -65,9 +65,10 @@ private:
             }
         }
     }
-    /// Visits operations from the last start to the first. Shared links require this: a transfer may start after
-    /// operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations with equal
-    /// starts, those with a duration are visited first, because they may have waited for operations without duration.
+    /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
+    /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations
+    /// with equal starts, those with a duration are visited first, because they may have waited for operations without
+    /// duration.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

@@ -53,8 +53,8 @@ public:
     }
 
     /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Also returns
-    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. If
-    /// false is returned, or if edits are rolled back, `rollback` must be called to restore all times. If a cycle is
+    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. Call
+    /// `rollback`, which restores all times, whenever the result is false or the edits are rolled back. If a cycle is
     /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, it computes all
     /// times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
@@ -101,7 +101,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// A cycle is suspected if one propagation visits an operation more often than this. Not tuned.
+    /// A cycle is suspected if one propagation visits an operation more than this number of times. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -203,7 +203,7 @@ private:
         return begin;
     }
 
-    /// The predecessor on another lane that hasn't been placed in this pass; none if there isn't one.
+    /// The predecessor on another lane that hasn't been placed in this pass, or none if there isn't one.
     id missing(id i, const flat_pipeline::kind_facts& f) const {
         id input = lanes_->input(i);
         if (input == none && f.channel != none) input = lanes_->link_previous(i);
@@ -294,8 +294,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations get NaN as their end. Without this, stale times of activated operations would count as
-        // unchanged, and other operations could wait for deactivated operations.
+        // Flipped operations get NaN as their end. If they kept their old ends, stale times of activated operations
+        // would count as unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));
@@ -323,8 +323,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected. There may be no cycle, but only an unfavourable order of
-    /// visits.
+    /// Computes all times again. Used if a cycle is suspected, because there may be no cycle, but only an unfavourable
+    /// order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);

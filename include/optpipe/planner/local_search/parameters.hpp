@@ -33,8 +33,8 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// Chance of a move that splits a full backward, or merges I and W into one. The chance is small, because the move
-    /// changes little else.
+    /// Chance of a move that splits a full backward, or joins I and W into a full backward. The chance is small,
+    /// because the move changes little else.
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Chances of
     /// 10 and 25 were compared with 40,000 moves on each of 48 random problems with several options and three seeds.
@@ -61,8 +61,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift. A length is a number of operations of another kind: up to two, up to eight,
-    /// or up to a part of the lane (0).
+    /// Weights of the lengths of a shift. A length counts operations of another kind. It is up to two, up to eight, or
+    /// up to a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -70,16 +70,16 @@ struct move_parameters {
     std::size_t second_block_min = 1, second_block_max = 4;
     /// Longest time by which `move_ahead` moves an operation ahead, in halves of a mean duration.
     std::size_t most_halves_ahead = 12;
-    /// Chance that an offload begins right after the forward. Otherwise, it begins fewer than `latest_offload`
+    /// Chance that an offload begins right after the forward. Other offloads begin fewer than `latest_offload`
     /// operations later.
     std::size_t offload_at_once_chance = 60;
     std::size_t latest_offload = 5;
-    /// Chance that a reload ends at the gradient's start. Otherwise, it ends earlier, by fewer than
-    /// `earliest_reload_quarters` quarters of its length.
+    /// Chance that a reload ends at the gradient's start. Other reloads end earlier, by fewer than
+    /// `earliest_reload_quarters` quarters of their length.
     std::size_t reload_in_time_chance = 40;
     std::size_t earliest_reload_quarters = 13;
-    /// Chance that a recomputation comes right before the gradient. Otherwise, it comes fewer than `earliest_recompute`
-    /// operations earlier.
+    /// Chance that a recomputation comes right before the gradient. Other recomputations come fewer than
+    /// `earliest_recompute` operations earlier.
     std::size_t recompute_at_once_chance = 50;
     std::size_t earliest_recompute = 4;
     /// Largest number of consecutive microbatches, or stages, that get another option in one move.
@@ -90,12 +90,13 @@ struct move_parameters {
 /// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
-    /// Number of moves of the first round: a constant, plus a number for each cell. The first round is short, so that
-    /// small problems restart often. Each round is longer than the previous round by the factor `round_growth`.
+    /// Number of moves of the first round. It is a constant, plus a number for each cell. The first round is short, so
+    /// that small problems restart often. Each round is longer than the previous round by the factor `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
-    /// Initial temperatures, one per round, because no temperature is best for all problems. All rounds end at `cold`.
+    /// Initial temperatures of the rounds. They differ, because no temperature is best for all problems. All rounds end
+    /// at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. There is one number per
@@ -125,13 +126,13 @@ struct annealing_parameters {
     /// With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard
     /// error 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
-    /// than a move, but they become less accurate with time.
+    /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
+    /// longer than a move, but old paths and tails are less accurate.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// Number of moves between two reads of the clock. It is `cells_between_clocks` divided by the number of cells, but
-    /// at most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
-    /// milliseconds.
+    /// Determines the number of moves between two reads of the clock, which is `cells_between_clocks` divided by the
+    /// number of cells, but at most `most_moves_between_clocks`. A move takes longer in larger problems. With a million
+    /// cells, a move takes some milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;

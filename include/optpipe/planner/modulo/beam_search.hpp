@@ -99,8 +99,8 @@ private:
         }
         return around;
     }
-    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because it tries
-    /// several distances, each twice, and because its slots determine those of all other stages.
+    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because several
+    /// distances are tried twice each, and because the slots of the last stage determine the slots of all other stages.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }

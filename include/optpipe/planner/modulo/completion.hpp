@@ -20,8 +20,8 @@ struct completion_options {
     /// Share of a period by which forwards may move earlier for each later stage. Forwards only move by whole periods,
     /// and only as far as memory allows.
     double ahead = 0.0;
-    /// Whether weight gradients may leave their pattern slots. They then run in idle time, or where memory must be
-    /// released.
+    /// Whether weight gradients may leave their pattern slots. Those that leave their slots run in idle time, or where
+    /// memory must be released.
     bool refill = false;
     friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
 };

@@ -12,9 +12,9 @@ struct period_parameters {
     std::size_t max_periodicity = 4;
     /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. Both numbers
-    /// have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by the
-    /// factor `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. The two numbers
+    /// each have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by
+    /// the factor `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -31,7 +31,7 @@ struct period_parameters {
     /// periodicities by this factor.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
-    /// Effort of completing a pattern, for each cell of the step, as a number of attempts to place a stage.
+    /// Effort of completing a pattern, for each cell of the step. Measured as a number of attempts to place a stage.
     std::size_t completion_effort = 12;
 };
 
@@ -43,26 +43,27 @@ struct beam_parameters {
     /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Number of attempts at the last stage. It is `last_stage_factor` for each attempt at another stage, plus
-    /// `least_at_last`, which suffices to try each of five distances twice. The last stage has more attempts because
-    /// its slots determine those of all other stages.
+    /// The number of attempts at the last stage is `last_stage_factor` for each attempt at another stage, plus
+    /// `least_at_last`. `least_at_last` suffices to try each of five distances twice. The last stage has more attempts
+    /// than other stages, because its slots determine the slots of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
-    /// With more sums, gaps aren't checked.
+    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled. If
+    /// a rank has more sums, gaps aren't checked.
     std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings that are tried: the least spacing times 1 + n / stages, for each number n. n = 1 leaves room for the
-    /// weight gradients if memory is scarcest.
+    /// Each number n is a spacing that is tried, namely the least spacing times 1 + n / stages. With n = 1, there is
+    /// room for the weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
-    /// spacing is tried with `first_fill`. Then the best spacing is tried with each of `fills`.
+    /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Effort of a schedule of the whole step, for each cell, as a number of attempts to place a stage.
+    /// Effort of making a schedule of the complete step, for each cell. Measured as a number of attempts to place a
+    /// stage.
     std::size_t attempt_effort = 12;
 };
 
@@ -74,7 +75,7 @@ struct steady_state_parameters {
     std::size_t least_ranks = 4;
     /// Least ratio of a completed schedule's objective to the objective that its period suggests.
     double completion_gain = 0.97;
-    /// Each pattern is completed with forwards ahead by each of these shares: see `completion_options`.
+    /// Each pattern is completed several times, with forwards ahead by each of these shares (`completion_options`).
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
     /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than they can gain.
@@ -86,7 +87,8 @@ struct steady_state_parameters {
     /// repetitions is extrapolated.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment. Each divides the last number, so one reduced problem serves all of them.
+    /// Numbers of microbatches of a segment. Each number divides the last number, so one reduced problem serves all
+    /// numbers.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

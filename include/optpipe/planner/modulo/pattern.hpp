@@ -33,7 +33,7 @@ struct pattern_slot {
 /// A periodic schedule in steady state. The operations of the first `periodicity` (K) microbatches recur K periods
 /// later for the next K microbatches.
 struct periodic_pattern {
-    /// The initiation interval: the mean time from one microbatch to the next.
+    /// The initiation interval, which is the mean time from one microbatch to the next.
     duration period{};
     std::size_t periodicity = 1;
     /// For each stage, one slot for each of the K microbatches.

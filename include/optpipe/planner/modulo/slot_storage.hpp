@@ -43,8 +43,8 @@ public:
     }
     /// All choices on the Pareto frontier. Each choice takes more work than the previous choice, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level. There are at most two: one adds work before the backward, the other adds work inside
-    /// the backward.
+    /// The families of a level, of which there are at most two. One adds work before the backward, and the other adds
+    /// work inside the backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:

@@ -91,7 +91,7 @@ public:
     }
 
     /// Attempts to place a stage, with as little recomputation as memory allows. All attempts except the first few are
-    /// random. Returns false if the attempt fails; then `pattern_slots` is unspecified.
+    /// random. Returns false if the attempt fails, and `pattern_slots` is then unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -125,8 +125,8 @@ public:
     }
 
 private:
-    /// Number of orders in which `place_transfers` places the transfers of a period: four systematic and three random
-    /// ones.
+    /// Number of orders in which `place_transfers` places the transfers of a period. Four orders are systematic, and
+    /// three are random.
     static constexpr unsigned transfer_orders = 7;
     /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;
@@ -223,7 +223,7 @@ private:
         start = duration{at};
         return true;
     }
-    /// A random length of a delay, which may leave a gap for another operation.
+    /// A random duration of a delay, which may leave a gap for another operation.
     double some_length() {
         const auto& c = p_.costs[stage{random_.below(p_.graph.stages())}];
         switch (random_.below(3)) {
@@ -310,8 +310,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots. Each slot gets one of its options that offload. Returns false, and
-    /// changes nothing, if there is no room for the transfers, or if the stashes don't fit on the device.
+    /// Offloads the stashes of a set of slots. Each slot gets one of its storage options that offload. Returns false,
+    /// and changes nothing, if there is no room for the transfers, or if the stashes don't fit on the device.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
@@ -344,8 +344,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Places offloads as early and reloads as late as the engine and the link allow. The transfers are placed in one
-    /// of three ways: one kind after the other, pair by pair, or in random order.
+    /// Places offloads as early and reloads as late as the engine and the link allow. `way` determines whether the
+    /// transfers are placed one kind after the other, pair by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;

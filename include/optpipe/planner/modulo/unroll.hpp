@@ -45,8 +45,8 @@ namespace detail {
     return lanes;
 }
 
-/// The state at every position of one rank's lane. It consists of the finished operations and the storage of stashes,
-/// relative to the first unfinished microbatch.
+/// The state at every position of one rank's lane. A state consists of the finished operations and the storage of
+/// stashes, relative to the first unfinished microbatch.
 class lane_states {
 public:
     lane_states(const problem& p, rank r, const std::vector<timed_operation>& lane) {
@@ -72,7 +72,8 @@ public:
         }
     }
 
-    /// The position with the same state as `position`, shifted by `count` microbatches; empty if there is none.
+    /// The position with the same state as `position`, shifted by `count` microbatches. Empty if there is no such
+    /// position.
     [[nodiscard]] std::optional<std::size_t> recurs_at(std::size_t position, std::size_t count) const {
         const auto known = positions_.find(key(states_[position].first, states_[position].second + count));
         if (known == positions_.end()) return std::nullopt;
@@ -190,7 +191,7 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches: the segment is
+/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches, because the segment is
 /// repeated `times` more times. No rank needs more memory than in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {

@@ -18,9 +18,9 @@
 
 namespace optpipe::detail {
 
-/// Wavefronts: per time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every
-/// rank has forwards in one half of its slots, and gradients in the other half. Microbatches in slots never wait for
-/// each other. The mean distance between two microbatches, in slots, need not be integral.
+/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every rank
+/// has forwards in one half of its slots, and gradients in the other half. Microbatches in slots never wait for each
+/// other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
     /// The initiation interval in pairs of slots. 1 is the densest spacing.
     double spacing = 1.0;
@@ -28,7 +28,7 @@ struct wavefronts {
     weight_filling filling{};
 };
 
-/// Whether wavefronts apply: one stage per rank, and every stash is kept.
+/// Whether wavefronts apply. They apply if each rank has one stage, and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }

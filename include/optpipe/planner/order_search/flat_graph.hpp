@@ -124,14 +124,14 @@ public:
     [[nodiscard]] bool may_split_or_join(id b) const {
         return optpipe::may_split_or_join(*p_, stage_of(b));
     }
-    /// The `overlap` that describes a pair of forward `f` and backward `b`; null if the problem has no such pair. The
-    /// choice of the cell of `b` decides whether the backward is a B or an I.
+    /// The `overlap` that describes a pair of forward `f` and backward `b`, or null if the problem has no such pair.
+    /// The choice of the cell of `b` decides whether the backward is a B or an I.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
         return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
     }
     /// The same as `overlap_of`, but with an I in place of the B, or a B in place of the I. Null if the problem has no
-    /// such pair.
+    /// pair with this other backward.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b) || !may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[cell_of(b)].is_split;

@@ -24,7 +24,7 @@
 
 namespace optpipe {
 
-/// The parameters of `order_search`. They are the same for every problem, and not tuned.
+/// The parameters of `order_search`, which are the same for every problem. Not tuned.
 struct order_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried.
@@ -32,27 +32,28 @@ struct order_search_parameters {
     /// The first and the last temperature of a round, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`. The
-    /// reason is that a pair can only be split and formed anew through orders with longer steps. Not tuned.
+    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
+    /// High temperatures are needed because a pair can only be split and formed anew through orders with longer steps.
+    /// Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
-    /// the first round. Measured from published schedules of the public problems with pairs: after 150,000 moves, steps
-    /// were up to 0.4 % shorter than with a first temperature of 1e-3.
+    /// the first round. In searches of 150,000 moves that started from published schedules of the public problems with
+    /// pairs, steps were up to 0.4 % shorter than with a first temperature of 1e-3.
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
-    /// Number of moves in a round, over which the temperature falls to its last value; at most `moves`. After a round,
-    /// the search starts anew from the best order.
+    /// Number of moves in a round, over which the temperature falls to its last value. A round has at most `moves`
+    /// moves. After a round, the search starts anew from the best order.
     std::size_t moves_of_round = 300'000;
     /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
-    /// On average, one of this number of moves exchanges sequences, one splits or joins a backward, and one changes a
-    /// storage option. The others move an operation on its lane. Must be above 2.
+    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, and one
+    /// changes a storage option. The other moves move an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// If the problem has pairs: percentage of moves that make, split or exchange pairs, among those that would
-    /// otherwise move an operation on its lane.
+    /// Percentage of moves that make, split or exchange pairs if the problem has pairs. These moves take the place of
+    /// moves of an operation on its lane.
     std::size_t percent_pairs = 40;
-    /// Percentage of moves that change the operations of several microbatches alike. Such moves are made only if the
-    /// problem has pairs and no operation waits for memory.
+    /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
+    /// made only if the problem has pairs and no operation waits for memory.
     std::size_t percent_windows = 10;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
@@ -62,8 +63,8 @@ struct order_search_parameters {
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
     /// The time for which `plan_options::start` is improved before anything else, and the first temperature of this
-    /// improvement. The time suffices for some ten thousand moves. With 5e-4, the steps of nine draws of 8 ranks × 32
-    /// microbatches were 1 to 3 % shorter than with 4e-3.
+    /// improvement. Within this time, the search makes some ten thousand moves. With 5e-4, the steps of nine draws of 8
+    /// ranks × 32 microbatches were 1 to 3 % shorter than with 4e-3.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 5e-4;
     /// The first and the last price of excess memory (`timed_order::allow_excess`), as shares of the objective of the
@@ -182,8 +183,8 @@ private:
         return is_about_pairs ? change_pair() : move_on_lane();
     }
 
-    /// Draws a position. Splits the pair there, gives one of its parts another partner, or makes a pair of the
-    /// operation there and another one near it.
+    /// Draws a position in the order. Splits the pair at this position, gives one of its parts another partner, or
+    /// makes a pair of the operation at this position and another operation near it.
     bool change_pair() {
         const index at = order_.first_place(some_place());
         const id op = order_[at];
@@ -293,7 +294,8 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges two sequences that have the same number of slices. Each takes the positions of the other in the order.
+    /// Exchanges two sequences that have the same number of slices. Each sequence takes the positions of the other
+    /// sequence in the order.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -432,10 +434,10 @@ private:
 
 } // namespace detail
 
-/// Simulated annealing over the orders of any problem, starting from the incumbent. There are five kinds of moves: a
-/// move shifts an operation on its lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a
-/// pair), changes a storage option, or makes, splits or exchanges pairs. The time of a move is at most linear in the
-/// number of operations. Most rejected moves take less.
+/// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
+/// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
+/// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations. Most rejected
+/// moves take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

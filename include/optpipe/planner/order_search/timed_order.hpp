@@ -15,8 +15,9 @@
 
 namespace optpipe::detail {
 
-/// A complete order with its earliest times, by the rules of `simulate`. An edit changes the order. Then `retime`
-/// computes its times, and `keep` or `undo` ends the edit. No memory is allocated once the vectors have grown.
+/// A complete order with its earliest times, by the rules of `simulate`. An edit changes the order. After an edit,
+/// `retime` computes the times of the order, and `keep` or `undo` ends the edit. No memory is allocated once the
+/// vectors have grown.
 ///
 /// The parts of a pair are neighbours in the order, the forward first, and move together.
 class timed_order {
@@ -40,8 +41,8 @@ public:
     [[nodiscard]] const flat_graph& graph() const { return graph_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
-    /// The value of the order that was kept last. It is the sum of the objective, the weighted mean and the price of
-    /// excess memory.
+    /// The value of the order that was kept last. The value is the sum of the objective, the weighted mean and the
+    /// price of excess memory.
     [[nodiscard]] double value() const { return excess_ > 0.0 ? value_ + price_ * excess_ : value_; }
     [[nodiscard]] double objective() const { return objective_; }
     /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
@@ -183,7 +184,7 @@ public:
         begin_edit_of_all();
         edit(sequence_);
     }
-    /// Continues an edit. It may then change the complete order.
+    /// Continues an edit, which may then change the complete order.
     template <class Edit> void edit_further(const Edit& edit) {
         scratch_ = sequence_;
         std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -266,7 +267,8 @@ private:
         retimed_to_ = 0;
     }
 
-    /// Appends an operation to the order. The first part of a pair is only appended together with the second part.
+    /// Appends an operation to the order. If the operation is the first part of a pair, it is appended later, together
+    /// with the second part.
     void take(const operation& op) {
         const id i = graph_.number(op);
         auto& first = first_parts_[graph_[i].rank];
@@ -310,8 +312,8 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Puts the marked operations of a section before, or behind, the other operations. Otherwise, operations keep
-    /// their order.
+    /// Moves the marked operations of a section before, or behind, the other operations. Marked operations keep their
+    /// order, and so do the other operations.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -580,8 +582,8 @@ private:
     std::vector<id> sequence_{};
     /// The other part of each operation's pair. Empty if the problem has no pairs.
     std::vector<id> partner_{};
-    // For each operation: its times in the edited order, its times in the order kept last, and the time from its end to
-    // the end of the step in the order kept last.
+    // For each operation, there are its times in the edited order, its times in the order kept last, and the time from
+    // its end to the end of the step in the order kept last.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;
@@ -596,8 +598,8 @@ private:
     double price_ = never;
     double makespan_ = 0.0;
 
-    // The edit: its first and last position, and the operations, the cells' choices and the pairs as they were before
-    // the edit.
+    // Describes the edit: its first and last position, and the operations, the cells' choices and the pairs as they
+    // were before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;
@@ -622,7 +624,8 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
-    /// Used by `has_few_pairs`: a mark for each overlap of the problem, and the number of distinct pairs on each rank.
+    /// Used by `has_few_pairs`. There is a mark for each overlap of the problem, and the number of distinct pairs on
+    /// each rank.
     std::vector<std::uint64_t> pair_mark_{};
     std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;

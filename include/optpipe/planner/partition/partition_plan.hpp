@@ -21,8 +21,8 @@ struct partition_plan {
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// A lower bound on the objectives of all partitions. It divides the work among all ranks by their speeds, but
-    /// leaves each layer undivided. If all partitions were considered, the least of their bounds also counts.
+    /// A lower bound on the objectives of all partitions. The bound divides the work among all ranks by their speeds,
+    /// but leaves each layer undivided. If all partitions were considered, the least of their bounds also counts.
     /// `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.

@@ -27,7 +27,7 @@
 
 namespace optpipe::detail {
 
-/// Plans partitions of the layers among the stages of the pipelines; see `plan_partition`.
+/// Plans partitions of the layers among the stages of the pipelines (see `plan_partition`).
 class partition_search {
 public:
     partition_search(const partition_problem& p, const plan_options& options) : options_{options}, cuts_{cuts_of(p)} {
@@ -98,8 +98,8 @@ private:
     [[nodiscard]] auto is_late() const {
         return stop_when{[this] { return !may_go_on(); }};
     }
-    /// Whether a stop was requested, or `part` of the time limit has passed. Without a time limit, no part of it ever
-    /// passes.
+    /// Whether a stop was requested, or `part` of the time limit has passed. Without a time limit, only a stop request
+    /// counts.
     [[nodiscard]] auto is_after(seconds part) const {
         return stop_when{
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
@@ -146,7 +146,7 @@ private:
         how.progress = {};
         return how;
     }
-    /// Plans a partition; returns the refusal if there is no plan.
+    /// Plans a partition. Returns the refusal if there is no plan.
     std::optional<refusal> try_partition(std::size_t pipeline, const layer_division& layers) {
         auto& of = pipelines_[pipeline];
         of.seen.insert(layers);
@@ -186,8 +186,9 @@ private:
     }
     /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// A bound on the schedules of all partitions. It follows from their work and, if all partitions are listed, from
-    /// the bound of each partition. Skipped partitions have bounds of at least the best objective.
+    /// A bound on the schedules of all partitions. The bound follows from the work of the partitions and, if all
+    /// partitions are listed, from the bound of each partition. Skipped partitions have bounds of at least the best
+    /// objective.
     [[nodiscard]] duration proven_bound() const {
         auto least = best_objective();
         for (const auto& each : pipelines_) {
@@ -199,8 +200,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(bound_by_work_, best_objective()), least);
     }
-    /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
-    /// request cut the search for partitions short, the request is also the plan's reason to end.
+    /// Raises the plan's bound to `bound`, which holds for all partitions, if its own bound is lower. If a stop request
+    /// cut the search for partitions short, the request is also the plan's reason to end.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -250,9 +251,9 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Called when no neighbour is promising: adds partitions that are farther away. If there are few partitions, adds
-    /// all partitions of a pipeline. Otherwise, adds the neighbours of the best candidate that isn't exhausted. Returns
-    /// false if there is nothing to add.
+    /// Adds partitions that are farther away, when no neighbour is promising. If there are few partitions, adds all
+    /// partitions of a pipeline. If there are many, adds the neighbours of the best candidate that isn't exhausted.
+    /// Returns false if there is nothing to add.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -274,8 +275,8 @@ private:
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour. At first, takes neighbours of each pipeline in rotation, later those of the
-    /// pipeline with the best candidate. Returns false if no partition is left that may be the best.
+    /// Plans the most promising neighbour. At first, takes neighbours of each pipeline in rotation. Later, takes only
+    /// neighbours of the pipeline with the best candidate. Returns false if no partition is left that may be the best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
                                        : std::min_element(planned_.begin(), planned_.end())->pipeline;
@@ -300,9 +301,9 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// Plans the most promising candidates for longer. Each round keeps half of them. Candidates are ranked by the sum
-    /// of objective and bound, but in the last round by the objective alone. Returns false if there was no candidate or
-    /// no time.
+    /// Plans the most promising candidates for longer. Each round keeps half of the candidates. Candidates are ranked
+    /// by the sum of objective and bound, but in the last round by the objective alone. Returns false if there was no
+    /// candidate or no time.
     bool plan_longer() {
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {

@@ -105,9 +105,9 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return close_to(each);
     }
-    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. A partition
-    /// with a lesser unevenness is more even. If the ranks can run pairs, the largest possible saving by pairs is
-    /// subtracted from their loads.
+    /// The unevenness of a partition is the list of the loads of its ranks, the largest first, followed by the loads of
+    /// its stages, the largest first. A partition with a lesser unevenness is more even. If the ranks can run pairs,
+    /// the largest possible saving by pairs is subtracted from their loads.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         return unevenness_of(each, pairing_.has_pairs());
     }
@@ -156,7 +156,7 @@ public:
         }
         return result;
     }
-    /// A lower bound on the objective of the partition; unlimited if one microbatch at a time doesn't fit.
+    /// A lower bound on the objective of the partition. Unlimited if one microbatch at a time doesn't fit in memory.
     [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
@@ -176,16 +176,16 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// The number of partitions; any number above `most` if there are more than `most`.
+    /// The number of partitions. If there are more than `most`, the result may be any number above `most`.
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition, until `stop()`.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// Up to four initial partitions. The first has the same number of layers on each stage, the second the most even
-    /// work, and the third the most even loads in pairs. The fourth has the least bound that a descent from the third
-    /// finds. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks the
-    /// least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per partition,
-    /// and the work of at most `most` partitions for each way to be even. Tests whether at most `most_fitted`
-    /// partitions fit. Ends early if `stop()` returns true.
+    /// Up to four initial partitions. One partition has the same number of layers on each stage, one the most even
+    /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
+    /// a low bound. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks
+    /// the least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per
+    /// partition, and the work of at most `most` partitions for each way to be even. Tests at most `most_fitted`
+    /// partitions for fitting in memory. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };

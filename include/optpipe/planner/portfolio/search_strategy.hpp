@@ -26,7 +26,7 @@ struct strategy_options {
 };
 
 /// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
-/// strategy that is deterministic, quick to start and as likely to help as others; set only the differences.
+/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
@@ -43,15 +43,15 @@ struct strategy_traits {
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
-    /// Whether the strategy's effort is measured by a clock. If so, the same effort isn't always the same work. The
+    /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
-    /// Whether concurrent calls use each other's results (`search_state::shared`). If so, several calls make sense
-    /// although the result depends little on the seed. The deterministic portfolio calls a cooperative strategy only
-    /// once, because calls share nothing there.
+    /// Whether concurrent calls use each other's results (`search_state::shared`). For such strategies, several calls
+    /// make sense although the result depends little on the seed. The deterministic portfolio calls a cooperative
+    /// strategy only once, because calls share nothing there.
     bool cooperative = false;
-    /// Whether a call resumes where the last call on the same state stopped. If so, short calls lose nothing. Other
-    /// strategies start anew in every call.
+    /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
+    /// false, the strategy starts anew in every call.
     bool resumes = false;
     /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. 0 if
     /// every call takes longer. The strategy then runs only if there is time.
@@ -111,7 +111,7 @@ public:
         };
     }
 
-    /// This strategy with other traits and another search. The other search may call the strategy's own search.
+    /// Returns this strategy with other traits and another search. The other search may call the strategy's own search.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

@@ -31,7 +31,7 @@ struct rescheduling {
 /// List scheduling of the beginning or the end of a schedule. Among the operations that are ready and have memory, a
 /// rank or copy engine takes the operation with the longest tail. Thus weight gradients fill gaps. A reload, or another
 /// operation that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed
-/// time: an operation waits for its successors, and acquires the memory that it releases in forward time.
+/// time. An operation then waits for its successors, and acquires the memory that it releases in forward time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -151,7 +151,7 @@ private:
         }
     }
     /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses.
-    /// These are reloads and recomputations; in reversed time, they are offloads.
+    /// Such operations are reloads and recomputations or, in reversed time, offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
@@ -221,7 +221,7 @@ private:
             later->available = std::max(later->available, end + delay);
         }
     }
-    /// The earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
+    /// The earliest start. Unlimited if memory doesn't suffice even after all scheduled releases.
     [[nodiscard]] duration earliest(const job& j) const {
         return resources_.earliest_start(j.lanes, j.on, j.effect, j.available).start;
     }

@@ -115,9 +115,9 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, there are three
 /// models. The first model forbids overtaking, and finds schedules. The second model, `pooled`, raises the bound. The
-/// third model is exact, and far harder than the other two. It is only solved if the best schedule doesn't reach the
-/// bound. With other storage options, only the exact model exists. The horizon of each model is the objective of the
-/// incumbent, so only better schedules are feasible.
+/// third model is exact, and far harder than the other two models. The exact model is only solved if the best schedule
+/// doesn't reach the bound. With other storage options, only the exact model exists. The horizon of each model is the
+/// objective of the incumbent, so only better schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {

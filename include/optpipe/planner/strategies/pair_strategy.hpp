@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// `pair_search` as a strategy. It applies to problems with pairs in which each rank frees its own memory.
+/// `pair_search` as a strategy. The strategy applies to problems with pairs in which each rank frees its own memory.
 struct pair_strategy {
     static constexpr std::string_view name = "pair-search";
     /// Number of moves of the first call. With hundreds of operations, the call takes some hundredths of a second.

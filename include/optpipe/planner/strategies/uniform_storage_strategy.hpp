@@ -47,8 +47,8 @@ public:
             if (strategy.traits(s.state.problem()).applicable) applicable.push_back(&s);
         return applicable;
     }
-    /// Picks an open search: the best with probability 1/2, the next best with 1/4, and so on. Searches without a
-    /// schedule come last. Null if all searches are settled.
+    /// Picks a search that isn't settled. Picks the best search with probability 1/2, the next best with 1/4, and so
+    /// on. Searches without a schedule come last. Null if all searches are settled.
     [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
         for (auto* s : applicable)
