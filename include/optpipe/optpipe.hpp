@@ -2,8 +2,8 @@
 
 /// Includes all parts of OptPipe that the build supports. JSON is included if the target `optpipe::io` found
 /// nlohmann_json (OPTPIPE_HAS_JSON). The solver and `plan()` are included if `optpipe::milp` found Eigen and oneTBB
-/// (OPTPIPE_HAS_MILP). Ranks that are threads are always included. Without CMake, the solver is included if the
-/// compiler finds the headers of both packages. Define OPTPIPE_HAS_MILP as 0 to leave out the solver, and
+/// (OPTPIPE_HAS_MILP). Support for ranks that are threads is always included. Without CMake, the solver is included if
+/// the compiler finds the headers of both packages. Define OPTPIPE_HAS_MILP as 0 to leave out the solver, and
 /// OPTPIPE_HAS_JSON as 1 to include JSON. Executors on CUDA, NCCL and MPI are in `optpipe/execution/`.
 
 #include "optpipe/core.hpp"

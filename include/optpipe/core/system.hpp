@@ -42,7 +42,7 @@ inline bool flush_to_disk(std::FILE* file) {
     return std::fflush(file) == 0 && (::fsync(::fileno(file)) == 0 || errno == EINVAL);
 }
 
-/// Locks the file for as long as it is open here. Returns false if another process holds the lock, even on another
+/// Locks the file until this process closes it. Returns false if another process holds the lock, even on another
 /// machine.
 inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -88,7 +88,8 @@ inline void sleep_precisely() {
 }
 
 /// Processor time, in seconds, of the thread that creates the clock. Any thread may read the clock while that thread
-/// lives. Systems without a clock of processor time give the wall-clock time, as if the thread never slept.
+/// lives. On systems without a clock of processor time, the clock gives the wall-clock time, as if the thread never
+/// slept.
 class thread_clock {
 public:
 #if defined(__linux__)

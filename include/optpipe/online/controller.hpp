@@ -97,7 +97,7 @@ private:
     /// The measurements of the window, and the rare samples of the steps before the window.
     [[nodiscard]] cost_profile all_measured() const;
     /// Plans with the costs of rare operations as soon as there are enough samples. No new window is measured first,
-    /// because that would take as long again.
+    /// because a new window would take as long again.
     void compare_rare();
     /// Number of samples needed for a confidence interval that has the confidence of each comparison. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).

@@ -23,7 +23,7 @@ struct online_options {
     /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but ranks send fewer reports.
     /// Each rank sends one report per measurement.
     std::size_t measure_every = 2;
-    /// Number of measured steps that are ignored at first, because first uses are slower.
+    /// Number of measured steps that are ignored at first, because the first steps are slower.
     std::size_t warm_up = 1;
     /// Least number of measured steps from which costs are taken and compared with the costs of the plan. With few
     /// microbatches, more steps are needed until `drift` has enough samples. With a larger window, smaller changes can
@@ -67,7 +67,7 @@ struct online_event {
         gain,     ///< the gain of a switch is known
         failure,  ///< no plan could be made
     };
-    /// Number of steps that had ended at that time.
+    /// Number of steps that had ended when the decision was made.
     std::uint64_t step = 0;
     kind_type kind = kind_type::costs;
     std::string text{};

@@ -37,8 +37,8 @@ struct planned_probe {
 /// guess.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time of `first` that is spent on probes. If it is 0 or less, nothing is
-    /// probed. `least_change` is relative to the transfer's last time.
+    /// `share` is the average share of the step time of `first` that is spent on probes. If `share` is 0 or less,
+    /// nothing is probed. `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
     /// The transfer to probe before this step, if any.

@@ -11,10 +11,10 @@ namespace optpipe {
 /// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
 /// arenas can hold all data that is ever stored on the rank.
 ///
-/// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
-/// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
-/// message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or for
-/// microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
+/// The problem has no memory limit for messages. At each stage, a microbatch needs memory for at most one message at a
+/// time, because its activation is used before its gradient is made. While an operation runs, its microbatch has one
+/// more message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or
+/// for microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
 /// input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 

@@ -52,8 +52,8 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// The objective of the schedule. If no schedule of the builder fits in memory, it is empty, and `why` has the
-    /// reason.
+    /// The objective of the schedule. If no schedule of the builder fits in memory, the objective is empty, and `why`
+    /// has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;

@@ -279,8 +279,8 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. If
-    /// the time limit is short, `order_search` thus gets all of it. This search suits starts that were planned for
-    /// other microbatches, because such plans are close to good plans for the new microbatches.
+    /// the time limit is short, `order_search` thus gets all of the time. This search suits starts that were planned
+    /// for other microbatches, because such plans are close to good plans for the new microbatches.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;

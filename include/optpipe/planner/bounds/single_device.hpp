@@ -54,7 +54,7 @@ namespace detail {
 
 /// Storage options of the first stages for one microbatch, with their total memory and time.
 struct knapsack_choice {
-    /// Memory that these stashes hold when the gradient of the last stage starts.
+    /// Memory that the stashes hold when the gradient of the last stage starts.
     memory_size held{};
     /// Time of recomputations, before backwards or inside them.
     duration extra{};

@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// The activities of a (stage, microbatch) on its rank.
+/// The activities of one microbatch on one stage.
 enum activity : std::size_t {
     run_forward,
     run_gradient,

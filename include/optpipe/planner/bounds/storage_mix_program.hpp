@@ -29,7 +29,7 @@ struct copy_rules {
 /// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
 /// valid schedule.
 ///
-/// The program minimizes T. Some variables are shares. For each stage and option, the share x ≥ 0 of the microbatches
+/// The program minimizes T. Some variables are shares x ≥ 0: one for each stage and option, of the microbatches that
 /// use the option (an integral number of microbatches). The other variables are the times that the rank spends in each
 /// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
 /// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
@@ -37,19 +37,20 @@ struct copy_rules {
 /// or impossible (`time_windows`). The parts at both ends have fixed lengths.
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
-///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded. A
-///   stash that doesn't fit the host isn't offloaded; otherwise, host memory isn't counted.
-/// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
-///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
-///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
-///   O/o − R/r are offloaded. Counted from the end, the inequalities hold with opposite signs, because in total each
-///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
-///   gradients after the last.
+/// - At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. It takes its
+///   full size while it is copied or recomputed, or if it is kept. While it is offloaded, it takes the size of the
+///   part left on the device. A stash that doesn't fit in host memory isn't offloaded. Otherwise, host memory isn't
+///   counted.
+/// - At an instant t between two parts of the window, the stashes on the device also fit in memory together.
+///   Operations may be partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the
+///   durations. Then at least F/f − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i
+///   have been recomputed, and at most O/o − R/r are offloaded. Counted from the end of the window, the inequalities
+///   hold with opposite signs, because each operation runs for all microbatches in total. So only few forwards can
+///   run before the first gradient, and only few weight gradients after the last gradient.
 ///
 /// - If several ranks share a link, their windows are divided at the same times, and T is common. In each part, the
-///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) last no longer
-///   together than the part: a link carries one copy at a time.
+///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) together last no
+///   longer than the part, because a link carries one copy at a time.
 ///
 /// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
 /// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most

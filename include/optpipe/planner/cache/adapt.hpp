@@ -44,8 +44,8 @@ struct option_difference {
     return result;
 }
 
-/// The index of the option that differs least from `to`. In case of a tie, the first such option. Contract: `among`
-/// isn't empty.
+/// The index of the option that differs least from `to`. Among options that differ equally little, the first one is
+/// taken. Contract: `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)

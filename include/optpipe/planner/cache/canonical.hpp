@@ -322,7 +322,7 @@ private:
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
     }
-    /// The sum over all microbatches of their factors on memory.
+    /// The sum of the memory factors of all microbatches.
     [[nodiscard]] double memory_factors(stage s) const {
         double sum = 0.0;
         for (const microbatch m : p_.graph.all_microbatches())

@@ -35,7 +35,7 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
 /// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The memory that stays on the device and the memory that is transferred are compared. Together they are an
+    // The memory that stays on the device and the memory that is transferred are compared. The sum of the two is an
     // option's `held`. The activation, which a recomputation restores, is among the compared `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);

@@ -28,7 +28,7 @@ struct cache_hits {
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped. `warn` gets a sentence for each of them.
+/// can't be read or written are skipped. `warn` gets a sentence for each such file.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;

@@ -326,8 +326,9 @@ public:
     stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names` has the microbatch of each forward. Before the call, these are the forwards of the previous stage. On
-    /// return, they are the forwards of this stage. Returns false if the stage has no schedule without overtaking.
+    /// `names` has the microbatch of each forward. Before the call, `names` refers to the forwards of the previous
+    /// stage. On return, `names` refers to the forwards of this stage. Returns false if the stage has no schedule
+    /// without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;

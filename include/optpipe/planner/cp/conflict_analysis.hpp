@@ -213,7 +213,7 @@ private:
         bool holds = false;
         ticks value = 0;
     };
-    /// Limit of the depth of the recursion, because the stack is finite. Not tuned.
+    /// Limit on the depth of the recursion, because the stack is finite. Not tuned.
     static constexpr std::size_t most_depth = 100;
 
     std::uint32_t level_ = 0;

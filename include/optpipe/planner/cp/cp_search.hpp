@@ -40,8 +40,8 @@ struct cp_parameters {
     /// 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no proof came
     /// later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
-    /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
-    /// sooner, but raise the bound by less. Not tuned.
+    /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
+    /// decided sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
     /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
     /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
@@ -58,8 +58,8 @@ struct cp_options {
     std::uint64_t seed = 1;
     /// The conflict limit. If the search ends at the conflict limit or the step limit, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
-    /// problem. The setup of a search also counts.
+    /// The limit on the number of propagation steps. A step takes half a microsecond to a few microseconds, whatever
+    /// the size of the problem. The setup of a search also counts.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };
@@ -129,7 +129,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether it is unknown if the model has a solution within the search's limit.
+        /// Whether it is still unknown whether the model has a solution within the search's limit.
         bool active = true;
     };
 

@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Propagation of machines, whose tasks must not overlap. The same code applies each rule forwards and backwards in
-/// time.
+/// Propagates the constraints of machines, whose tasks must not overlap. The same code applies each rule forwards and
+/// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
 /// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive

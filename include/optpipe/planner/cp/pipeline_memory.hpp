@@ -346,9 +346,9 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether the gradient that uses stash `j` hasn't ended when `at` starts, or, if `release` has weight gradients,
-    /// its weight gradient. All layers and options share this literal. Learned clauses can use it instead of the
-    /// literals of each gradient that may use the stash.
+    /// Whether the operation that releases stash `j` hasn't ended when `at` starts. Depending on `release`, this
+    /// operation is the gradient that uses the stash, or the weight gradient of this gradient. All layers and options
+    /// share this literal. Learned clauses can use it instead of the literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;

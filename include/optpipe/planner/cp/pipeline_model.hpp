@@ -58,7 +58,7 @@ namespace optpipe::cp {
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
 /// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
-/// microbatch with their number. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
+/// microbatch with their index. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
 /// `pooled` doesn't exist for such problems.
 class pipeline_model {
 public:

@@ -60,7 +60,7 @@ struct storage_tasks {
     /// microbatch. The two matrices are empty if `uses` is empty, or if this is the first stage.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
-    /// All optional tasks, by kind.
+    /// All optional tasks, in one list per kind.
     std::vector<task_index> recompute{};
     std::vector<task_index> extra{};
     std::vector<task_index> offload{};

@@ -156,8 +156,8 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because it contradicts the bounds. A choice becomes
-    /// true only if both tasks are present, because it implies their presence.
+    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
+    /// becomes true only if both tasks are present, because it implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // There may be no contradiction any more if the search was interrupted and backtracked before this call.

@@ -53,8 +53,8 @@ struct solver_parameters {
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Limit on the number of learned clauses. If there are more, half of them are deleted, and the limit is multiplied
-    /// by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
+    /// Limit on the number of learned clauses. If there are more learned clauses, half of them are deleted, and the
+    /// limit is multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
     /// Clauses with fewer decision levels than this are always kept, as in Glucose (Audemard and Simon 2009).
@@ -69,7 +69,7 @@ struct solver_parameters {
 /// 2001; Pipatsrisawat and Darwiche 2007).
 class solver {
 public:
-    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten their bounds.
+    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten the bounds of starts.
     explicit solver(const model& m, std::uint64_t seed = 1)
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
           transitive_{m},
@@ -113,8 +113,8 @@ public:
     /// The objective limit, or the largest number if no limit was set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
-    /// decided first, and most of the other variables follow from them. If the hints are a solution, it is thus found
-    /// at once.
+    /// decided first, and most of the other variables follow from them. If the hints are a solution, the solution is
+    /// thus found at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -133,8 +133,8 @@ public:
     }
 
     /// Searches for a solution, for at most `conflicts` conflicts, or until `stop()` returns true. If a call is stopped
-    /// before its first conflict, the next call continues at the same node. If it started at the root, it would repeat
-    /// the same decisions, and short calls would make no progress.
+    /// before its first conflict, the next call continues at the same node. A call that started at the root would
+    /// repeat the same decisions, so short calls would make no progress.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);

@@ -71,7 +71,7 @@ private:
         path_uses_ = tails_age_ = 0;
     }
     /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
-    /// If this makes it impossible to time the lanes in their order, they are sorted by start before the state is
+    /// If the lanes can't be timed in their order for this reason, they are sorted by start before the state is
     /// recorded.
     void remember() {
         path_uses_ = 0;
@@ -225,7 +225,7 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong. After an improvement, they would cause every move to be rejected.
+        // Old tails may be slightly wrong. After an improvement, wrong tails would cause every move to be rejected.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();

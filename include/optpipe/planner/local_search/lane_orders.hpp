@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
-/// interchangeable, operations of the same kind and stage stay in rising order of microbatches. An operation that moves
-/// past another operation of its kind and stage swaps microbatches with it.
+/// interchangeable, operations of the same kind and stage stay in ascending order of microbatches. An operation that
+/// moves past another operation of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
     explicit lane_orders(const flat_pipeline& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
@@ -43,8 +43,8 @@ public:
         }
         restart();
     }
-    /// Sets whether edits keep the microbatches of each kind in rising order. If storage options take different amounts
-    /// of a rank's time, microbatches aren't interchangeable, so another order may be better.
+    /// Sets whether edits keep the microbatches of each kind in ascending order. If storage options take different
+    /// amounts of a rank's time, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
     /// Moves the operation at `from` to `to` in its lane. The operations between these positions shift.
@@ -199,8 +199,8 @@ private:
         if (keeps_fifo_) sort_microbatches(first, last);
         if (p_->channels() > 0) refill_links(first, last);
     }
-    /// Restores the rising order of microbatches of each kind within a segment. Numbers of operations rise with the
-    /// kind and then with the microbatch.
+    /// Restores the ascending order of microbatches of each kind within a segment. Numbers of operations ascend with
+    /// the kind and then with the microbatch.
     void sort_microbatches(id first, id last) {
         by_kind_.clear();
         for (id position = first; position < last; ++position)

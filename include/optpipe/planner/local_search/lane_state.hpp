@@ -146,8 +146,8 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation with the number `i` + `difference`, or none if `difference` is 0. If this is a gradient, the
-    /// result is I or B, whichever is active.
+    /// The operation with the number `i` + `difference`, or none if `difference` is 0. If the result is a gradient, it
+    /// is I or B, whichever is active.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
         return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;
@@ -209,7 +209,7 @@ private:
         if (kind == operation_kind::backward_input) visit_inactive(operation_kind::backward);
         if (kind == operation_kind::forward) visit_inactive(operation_kind::offload);
     }
-    /// The operations of each group in the given order, one group after the other. `group_of(facts)` may be none.
+    /// The operations of each group in the given order, one group after the other. `group_of(facts)` may return none.
     template <class GroupOf>
     [[nodiscard]] std::vector<id> grouped(const optpipe::order& sorted, id groups, GroupOf group_of) const {
         std::vector<std::vector<id>> by_group(at(groups));

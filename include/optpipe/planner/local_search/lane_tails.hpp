@@ -23,8 +23,8 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, it is the negated
-    /// first start of the rank.
+    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, `extra(rank)` is the
+    /// negated first start of the rank.
     template <class Extra> void find(Extra extra) {
         lanes_after_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

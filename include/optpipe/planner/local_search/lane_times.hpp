@@ -55,8 +55,8 @@ public:
     /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Also returns
     /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. Call
     /// `rollback`, which restores all times, whenever the result is false or the edits are rolled back. If a cycle is
-    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, it computes all
-    /// times again.
+    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, the function
+    /// computes all times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -192,7 +192,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // greater only if an earlier position is dirty
+            if (s.host_released >= position) break; // beyond `position` only if an earlier position is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);

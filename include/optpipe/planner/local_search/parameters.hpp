@@ -105,8 +105,8 @@ struct annealing_parameters {
     /// Limit on the length of a path, as a multiple of the number of operations. A limit is needed because a path
     /// through operations without duration may go round in a cycle.
     std::size_t longest_path = 8;
-    /// A time in mean durations. An operation that ended longer than this before the start of another operation doesn't
-    /// determine that start.
+    /// A time in mean durations. If an operation ended more than this time before the start of another operation, it
+    /// doesn't determine that start.
     double farthest_back = 16.0;
     /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. The other rounds
     /// continue from the best state.
@@ -122,9 +122,9 @@ struct annealing_parameters {
     std::size_t farthest_from_end_of_block = 8;
     /// Percentage of moves that are tried again with a smaller stash if they take too much of a rank's memory. A second
     /// try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72 runs
-    /// of 2 s on random models. 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower on average.
-    /// With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard
-    /// error 0.12).
+    /// of 2 s on random models. A chance of 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower
+    /// on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower
+    /// (standard error 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
     /// longer than a move, but old paths and tails are less accurate.
@@ -151,9 +151,9 @@ struct multi_start_parameters {
     double first_round = 0.25;
     /// Share of the remaining time for all starts together. If this time doesn't suffice, fewer starts are searched.
     /// Shares were compared with a single start on eleven random models of 1,000 to 2,048 stashes, with 10 s on one
-    /// thread. On average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and as
-    /// long with a share of 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all
-    /// eight starts gave equal steps on average (within 0.09 %).
+    /// thread. On average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and
+    /// equally long with a share of 0.1 (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of
+    /// 0.1 and all eight starts gave equal steps on average (within 0.09 %).
     double time = 0.1;
     /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
     /// per unit, the searches take half a second.

@@ -32,8 +32,8 @@ struct beam_options {
 
 /// Searches for a pattern with a given period, from the last stage to the first. Each stage is added around the stages
 /// after it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
-/// lifespans are kept, because they leave the most memory and time to earlier stages. As a beam search, it may miss
-/// feasible patterns.
+/// lifespans are kept, because they leave the most memory and time to earlier stages. Like any beam search, the search
+/// may miss feasible patterns.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)

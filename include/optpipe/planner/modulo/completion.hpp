@@ -52,7 +52,7 @@ struct completion_options {
     return pattern;
 }
 
-/// The forwards and gradients of each rank, by start. `fill_with_weights` adds the weight gradients.
+/// The forwards and gradients of each rank, sorted by start. `fill_with_weights` adds the weight gradients.
 [[nodiscard]] inline compute_lanes lanes_without_weights(const problem& p, const schedule& s) {
     compute_lanes lanes(p.graph.ranks());
     for (const auto& op : order_of(s).operations)

@@ -25,7 +25,7 @@ struct period_parameters {
     /// Number of bisection steps between the longest period without a pattern and the shortest period with a pattern.
     std::size_t bisections = 4;
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
-    /// tried first, because it gains most.
+    /// tried first, because it would gain the most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
     /// After `least_rounds` rounds, a periodicity is skipped if its best period exceeds the best period of all
     /// periodicities by this factor.
@@ -78,10 +78,11 @@ struct steady_state_parameters {
     /// Each pattern is completed several times, with forwards ahead by each of these shares (`completion_options`).
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
-    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than they can gain.
+    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than such changes can
+    /// gain.
     double max_ratio = 1.05;
-    /// Places in the step, as shares of its length, near which the search looks for a repeated segment. In the middle,
-    /// the state is steady.
+    /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
+    /// middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
     /// Two numbers of repetitions of a segment. From the objectives with these two numbers, the time with more
     /// repetitions is extrapolated.

@@ -51,8 +51,8 @@ struct memory_interval {
     double amount = 0.0;
 };
 
-/// The peak memory if all intervals repeat at every `length`. An interval that ends within `slack` of a start counts as
-/// ended.
+/// The peak memory if all intervals repeat with the period `length`. An interval that ends within `slack` of a start
+/// counts as ended.
 [[nodiscard]] inline double peak_of_intervals(const std::vector<memory_interval>& all, double length, double slack) {
     double peak = 0.0;
     for (const auto& one : all) {

@@ -119,7 +119,7 @@ private:
 
     std::vector<storage_option> options_;
     std::vector<std::vector<family>> levels_{};
-    /// Work of each level, and memory of each level.
+    /// Work and memory of each level.
     std::vector<duration> work_{};
     std::vector<memory_size> held_{};
     std::vector<choice> choices_{};

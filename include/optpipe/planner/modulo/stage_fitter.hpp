@@ -23,12 +23,13 @@ namespace optpipe::detail {
 /// The reservations of a rank, its copy engines and its link before another stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
-    /// The timelines by direction, out and in. If both directions share an engine or link, the first entry is used.
+    /// The timelines, indexed by direction (out, in). If both directions share an engine or link, the first entry is
+    /// used.
     std::array<modulo_timeline, 2> engine;
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
     std::vector<memory_interval> host{};
-    /// Recomputation in a period, as a duration.
+    /// Total duration of recomputation in a period.
     duration extra_work{};
 };
 

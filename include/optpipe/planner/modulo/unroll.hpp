@@ -25,8 +25,9 @@ namespace optpipe {
     return result;
 }
 
-/// A segment of a schedule that may be repeated. On each rank, it has the operations at [from, to) of the rank's lane.
-/// The state of all ranks at the end of the segment is the state at its start, shifted by `count` microbatches.
+/// A segment of a schedule that may be repeated. On each rank, the segment has the operations at [from, to) of the
+/// rank's lane. The state of all ranks at the end of the segment is the state at its start, shifted by `count`
+/// microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -37,7 +38,7 @@ struct repeated_segment {
 
 namespace detail {
 
-/// The operations of each rank, including transfers, by start.
+/// The operations of each rank, including transfers, sorted by start.
 [[nodiscard]] inline per_rank<std::vector<timed_operation>> lanes_by_start(const problem& p, const schedule& s) {
     auto lanes = split_by_rank(p.graph, s.operations);
     for (auto& lane : lanes)

@@ -19,8 +19,8 @@
 namespace optpipe::detail {
 
 /// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every rank
-/// has forwards in one half of its slots, and gradients in the other half. Microbatches in slots never wait for each
-/// other. The mean distance between two microbatches, in slots, need not be integral.
+/// has forwards in one half of its slots, and gradients in the other half. Microbatches that are placed in slots never
+/// wait for each other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
     /// The initiation interval in pairs of slots. 1 is the densest spacing.
     double spacing = 1.0;

@@ -48,7 +48,7 @@ public:
         std::uint32_t first_input = 0;
         std::uint32_t inputs = 0;
         std::uint32_t rank = 0;
-        /// The lanes that the operation takes. A computation has the same lane twice.
+        /// The lanes that the operation takes. For a computation, both fields have the same lane.
         std::uint32_t lane = 0;
         std::uint32_t shared_lane = 0;
         /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
@@ -125,7 +125,7 @@ public:
         return optpipe::may_split_or_join(*p_, stage_of(b));
     }
     /// The `overlap` that describes a pair of forward `f` and backward `b`, or null if the problem has no such pair.
-    /// The choice of the cell of `b` decides whether the backward is a B or an I.
+    /// The cell of `b` determines whether the backward is a B or an I.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
         return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
@@ -181,7 +181,7 @@ private:
             overlaps_[place_of(each.forward, each.backward, kind)] = &each;
         }
     }
-    /// Sets the facts that don't depend on the cell's choice.
+    /// Sets the facts that don't depend on the cell's storage option or backward.
     void add_inputs(id i) {
         const auto op = operation_of(i);
         auto& f = facts_[at(i)];

@@ -151,8 +151,7 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop passed the partner before, and perhaps
-                                                                // didn't mark it
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may not have marked the partner
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);

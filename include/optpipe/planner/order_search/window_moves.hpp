@@ -234,8 +234,8 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each B of the window by I and W, or each I and W by a B. Pairs that the problem doesn't have with the
-    /// other kind stay as they are.
+    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem doesn't
+    /// have it with the other kind of backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();

@@ -142,8 +142,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return; // the start may have been replaced by
-                                                                              // another one
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // another start may have taken its place
         chosen.value = value;
         chosen.best = *found;
     }

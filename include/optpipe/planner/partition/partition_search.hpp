@@ -105,7 +105,7 @@ private:
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
-    /// Makes the first plans. If there is no plan, returns the refusal of the partition with the least shortage.
+    /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;

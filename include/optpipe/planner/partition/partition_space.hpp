@@ -178,7 +178,7 @@ public:
     }
     /// The number of partitions. If there are more than `most`, the result may be any number above `most`.
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
-    /// Calls `look` for every partition, until `stop()`.
+    /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
     /// Up to four initial partitions. One partition has the same number of layers on each stage, one the most even
     /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
@@ -244,11 +244,12 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// The least time for which a rank works on each piece if all its operations are in pairs, found in several ways. A
-    /// pair lasts at least half as long as its parts in succession. Without measured pairs and factors, a pair also
-    /// lasts at least as long as its two computations together, times 1 + the contention. The same holds for its two
-    /// communications. An operation in no pair lasts as long as its computation and communication together, so this sum
-    /// is taken if it is smaller.
+    /// Several lower bounds on the time for which a rank works on each piece, each with a time per piece. They hold
+    /// even if all operations are in pairs. A pair lasts at least half as long as its parts in succession. Without
+    /// measured pairs and factors, a pair also lasts at least as long as its two computations together, times 1 + the
+    /// contention. A pair also lasts at least as long as its two communications together, times 1 + the contention. An
+    /// operation in no pair lasts as long as its computation and communication together, so this sum is taken if it is
+    /// smaller.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())

@@ -17,14 +17,14 @@ struct time_share_parameters {
     /// that close parts of the gap get more time sooner. However, too little time is then left for strategies that need
     /// longer for their first result.
     double reward = 10.0;
-    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. If the strategy
-    /// has had no result for a time of n t since then, its share is divided by n + 1, because the next result will
-    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
-    /// proof nearer. On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most.
-    /// Without this rule, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
-    /// average and 11 s at most. The rule was also tried on eighty random problems with 3 and 5 s on one thread. With
-    /// the rule, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same
-    /// 25 problems were proven optimal.
+    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. After a time of n
+    /// · t without another result, the strategy's share is divided by n + 1, because the next result will probably take
+    /// as long again. A strategy that resumes its search keeps its share, because each slice brings its proof nearer.
+    /// On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most. Without this
+    /// rule, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on average and 11 s
+    /// at most. The rule was also tried on eighty random problems with 3 and 5 s on one thread. With the rule, 11 plans
+    /// were better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same 25 problems were
+    /// proven optimal.
     double staleness_seconds = 1.0;
     /// A slice is idle if it has more effort than the previous slice, but its time is less than the time of the
     /// previous slice multiplied by this factor. An idle slice has used none of the additional effort. After
@@ -198,7 +198,8 @@ private:
             all += rate(other);
         return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
     }
-    /// Measure of the time since the strategy's last result: 1 right after a result, and growing from then on.
+    /// Measures the time since the strategy's last result. The measure is 1 right after a result, and grows from then
+    /// on.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);

@@ -63,7 +63,7 @@ struct search_step {
 };
 
 /// A step together with the best schedule after it, for observers. The schedule is null before the first schedule is
-/// found. The schedule is shared, not copied. The history of a search doesn't keep it.
+/// found. The schedule is shared, not copied. The history of a search doesn't keep the schedule.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
@@ -106,7 +106,8 @@ public:
     void raise_bound(duration proven, std::string_view strategy);
 
     /// The search's object of type `T`. Calls of strategies share data through this object, in addition to schedules
-    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this.
+    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this
+    /// function.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
         auto& object = shared_->objects[&key_of<T>];

@@ -53,8 +53,8 @@ struct strategy_traits {
     /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
     /// false, the strategy starts anew in every call.
     bool resumes = false;
-    /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. 0 if
-    /// every call takes longer. The strategy then runs only if there is time.
+    /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. Must be
+    /// 0 if every call takes longer. The strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;

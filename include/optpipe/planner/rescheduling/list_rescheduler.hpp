@@ -157,8 +157,8 @@ private:
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
     /// Finds the last operation on the path of `j`'s microbatch after which `j` still finishes before the stash is
-    /// needed. Null if there is none. Adds to `ahead` the least time from the end of the found operation until the
-    /// stash is needed.
+    /// needed. Null if there is no such operation. Adds to `ahead` the least time from the end of the found operation
+    /// until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;

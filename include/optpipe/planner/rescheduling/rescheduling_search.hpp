@@ -26,15 +26,15 @@ namespace optpipe {
 /// made no difference above 0.1 %.
 struct rescheduling_parameters {
     /// Largest length of a rescheduled part. The length is the time that the steady state takes for this number of
-    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Longer parts
-    /// get worse more often.
+    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Rescheduling a
+    /// longer part makes the schedule worse more often.
     double most_per_rank = 1.6;
     /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
-    /// Parameters of the random trials after the sweeps. These are the longest wait, and the noises as multiples of the
-    /// busiest rank's work on one microbatch.
+    /// Parameters of the random trials after the sweeps. `most_wait` is the longest wait. The noises are multiples of
+    /// the busiest rank's work on one microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number

@@ -49,10 +49,10 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share (0 to 1) of the remaining time for all stoppable builders without search together. With a time limit of 4
-    /// s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56 of
-    /// 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s (po-f,
-    /// 16 ranks with four stages each).
+    /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
+    /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
+    /// of 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s
+    /// (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
@@ -385,15 +385,16 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
-/// because they are fast. If they find no schedule, `between.if_none_fits` is called. Slower builders run next.
-/// Builders that search run last. Slower builders, and builders that search, are stopped after a share of the remaining
-/// time. If there is a deadline, and stashes are only kept or offloaded as a whole, `between.run_constructive` runs at
-/// the same time as the builders that search. Builders that would exceed the deadline are skipped.
+/// because they are fast. If these builders find no schedule, `between.if_none_fits` is called. Slower builders run
+/// next. Builders that search run last. Slower builders, and builders that search, are stopped after a share of the
+/// remaining time. If there is a deadline, and stashes are only kept or offloaded as a whole,
+/// `between.run_constructive` runs at the same time as the builders that search. Builders that would exceed the
+/// deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. Some options differ only in a
 /// transfer, and the builder decides about this transfer. Only the first of these options is tried. The constructive
-/// planner is the first builder that searches, with a few trials. If ranks have several stages, it also runs at the
-/// end, with all its effort.
+/// planner is the first builder that searches, with a few trials. If ranks have several stages, the constructive
+/// planner also runs at the end, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
