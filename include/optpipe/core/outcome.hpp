@@ -27,10 +27,10 @@ struct refusal {
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
-    /// Set if memory is short: the least memory that the rank would need, and the rank's limit.
+    /// The least memory that the rank would need, and the rank's limit. Set only if memory is short.
     memory_size needed{};
     memory_size limit{};
-    /// Set if an order can't be executed: the position, on `rank`, of the operation that can't be executed.
+    /// The position, on `rank`, of the operation that can't be executed. Set only if an order can't be executed.
     std::size_t position = 0;
 };
 

@@ -44,12 +44,10 @@ public:
     constexpr stop_check() = default;
     explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
         : token_{&token}, deadline_{deadline} {}
-    explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // a reference to the
-                                                                                                   // temporary would
-                                                                                                   // dangle
+    explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // would dangle
     constexpr stop_check(const stop_condition& condition)
         : condition_{&condition} {}              // NOLINT(google-explicit-constructor)
-    stop_check(const stop_condition&&) = delete; // a reference to the temporary would dangle
+    stop_check(const stop_condition&&) = delete; // would dangle
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }

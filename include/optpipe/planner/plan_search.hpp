@@ -338,8 +338,7 @@ private:
     }
     /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step, and later orders differ
-                                          // little
+        constexpr std::size_t enough = 3; // later orders differ little from the first ones
         std::size_t executable = 0;
         const auto& p = state_.problem();
         for (const auto& adapted : adapted_orders(entry, p, enough)) {

@@ -133,7 +133,7 @@ private:
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
-        at_.shares = at_.low; // integral, so that a node without a solution isn't branched on
+        at_.shares = at_.low; // integral shares, so that the search doesn't branch on an unsolved node
         for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
             const auto status = solve_master(most_work, is_late);
             if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;

@@ -193,7 +193,8 @@ private:
         }
         return text;
     }
-    /// ", backward none input full, edges 0-2 1-2, group 1 2, pairs 0B0 1I0". Empty for a chain that is trained.
+    /// ", backward none input full, edges 0-2 1-2, group 1 2, pairs 0B0 1I0". Empty for a chain of stages with full
+    /// backwards.
     [[nodiscard]] std::string graph_text() const {
         std::string text;
         const auto is_trained = [](const stage_costs& c) { return c.gradients == gradient_kind::full; };

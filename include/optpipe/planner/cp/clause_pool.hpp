@@ -37,7 +37,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that uses the pool. It adds clauses, and takes the clauses of other searches.
+    /// A search that uses the pool. A member adds clauses, and takes the clauses of other members.
     class member {
     public:
         member() = default;

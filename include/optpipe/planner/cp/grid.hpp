@@ -25,8 +25,7 @@ public:
         constexpr int most_digits = 7; // number of decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // number of bits of the largest sum, which still fits in 55 bits with its rounding
-                                 // error
+        constexpr int bits = 40; // number of bits of the largest sum, which fits in 55 bits even with rounding errors
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 

@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// A critical path, which is a chain of operations without gaps from the start to a given operation. The given
-/// operation can't end earlier unless the chain changes.
+/// A critical path is a chain of operations without gaps from the start to a given operation. The given operation can't
+/// end earlier unless the chain changes.
 class critical_path {
 public:
     using id = flat_pipeline::id;

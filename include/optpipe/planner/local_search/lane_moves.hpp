@@ -304,7 +304,7 @@ private:
         const id others = lanes_->storage(other);
         return set_storage(i, others, random) && set_storage(other, own, random);
     }
-    /// Gives the stashes of some consecutive microbatches this option.
+    /// Sets this option for the stashes of some consecutive microbatches.
     bool set_storage_in_a_row(id i, id option, random_numbers& random) {
         const id m = p_->microbatch_of(i);
         const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
@@ -313,8 +313,8 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Gives the stashes of one microbatch on some consecutive stages the option with this index, if the stage has such
-    /// an option. An index may stand for different options on different stages.
+    /// Sets the option with this index for the stashes of one microbatch on some consecutive stages. Stages without
+    /// such an option are left unchanged. An index may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;

@@ -61,8 +61,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift. A length counts operations of another kind. It is up to two, up to eight, or
-    /// up to a part of the lane (0).
+    /// Weights of the lengths of a shift. A length counts operations of another kind. A shift has a length of at most
+    /// two, at most eight, or at most a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -120,11 +120,11 @@ struct annealing_parameters {
     /// 60, and distances from 4 to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Percentage of moves that are tried again with a smaller stash if they take too much of a rank's memory. A second
-    /// try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72 runs
-    /// of 2 s on random models. A chance of 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower
-    /// on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower
-    /// (standard error 0.12).
+    /// Chance, in percent, that a move that takes too much of a rank's memory is tried again with a smaller stash. A
+    /// second try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72
+    /// runs of 2 s on random models. A chance of 40 was better in 31 runs and worse in 19, and objectives were 0.06 %
+    /// lower on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 %
+    /// lower (standard error 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
     /// longer than a move, but old paths and tails are less accurate.

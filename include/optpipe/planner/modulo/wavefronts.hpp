@@ -28,7 +28,7 @@ struct wavefronts {
     weight_filling filling{};
 };
 
-/// Whether wavefronts apply. They apply if each rank has one stage, and every stash is kept.
+/// Whether wavefronts apply. Wavefronts apply if each rank has one stage, and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }

@@ -47,10 +47,10 @@ struct order_search_parameters {
     /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
     /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, and one
-    /// changes a storage option. The other moves move an operation on its lane. Must be above 2.
+    /// changes a storage option. All other moves shift an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// Percentage of moves that make, split or exchange pairs if the problem has pairs. These moves take the place of
-    /// moves of an operation on its lane.
+    /// If the problem has pairs, this percentage of the moves of an operation on its lane is replaced by moves that
+    /// make, split or exchange pairs.
     std::size_t percent_pairs = 40;
     /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
     /// made only if the problem has pairs and no operation waits for memory.

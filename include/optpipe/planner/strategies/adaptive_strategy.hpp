@@ -28,8 +28,8 @@ struct adaptive_strategy {
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;
-    /// See `strategy_traits::least_passes`. It covers the time of a single run of the dispatcher, and was measured for
-    /// 256 ranks and 4096 microbatches.
+    /// See `strategy_traits::least_passes`. The number covers a single run of the dispatcher, and was measured for 256
+    /// ranks and 4096 microbatches.
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
