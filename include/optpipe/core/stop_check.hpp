@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// A condition on which a computation stops; `stop_when` makes one from a predicate.
+/// A condition on which a computation stops. `stop_when` makes a condition from a predicate.
 class stop_condition {
 public:
     [[nodiscard]] constexpr virtual bool holds() const = 0;

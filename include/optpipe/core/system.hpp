@@ -64,7 +64,7 @@ inline bool is_writable(int number) {
     return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Whether the file exists and this process may write to it; sets `errno` if not.
+/// Whether the file exists and this process may write to it. Sets `errno` if not.
 inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else

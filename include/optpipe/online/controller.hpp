@@ -80,8 +80,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// The measured costs that differ from the costs used for planning, and also from the costs measured when those
-    /// were chosen.
+    /// The measured costs that differ from the costs used for planning, and also from the costs that were measured when
+    /// the costs for planning were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);

@@ -34,7 +34,8 @@ namespace optpipe {
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
     /// Starts with `first`, a valid schedule of the problem. The arenas have the sizes in `room`, or larger sizes if
-    /// `first` needs them. The default of `room` is `room_for_plans`. Plans that need larger arenas are refused.
+    /// `first` needs larger arenas. The default of `room` is `room_for_plans`. Plans that need larger arenas are
+    /// refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const std::optional<execution::arena_sizes>& room = {})
@@ -76,14 +77,14 @@ public:
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
     /// Number of the plan that the next step runs. The number is the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
-    /// The decisions of rank 0 and their log; null on other ranks.
+    /// The decisions of rank 0 and their log. Null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
 
 private:
     using clock = std::chrono::steady_clock;
 
     /// Starts to move a stash to the host and back, and returns the offload, if this rank must probe before the step.
-    /// Otherwise, returns nothing.
+    /// If there is nothing to probe, returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;

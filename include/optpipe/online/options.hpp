@@ -61,7 +61,7 @@ struct online_event {
         costs,    ///< measured costs that are used for planning from now on
         drift,    ///< measured times differ from the times of the plan
         publish,  ///< a plan is worth a switch
-        declined, ///< the best plan isn't worth a switch, or not yet; the reason is given
+        declined, ///< the best plan isn't worth a switch, or not yet (the log gives the reason)
         accepted, ///< all ranks run the plan
         refused,  ///< a rank can't run the plan, so all ranks keep the old plan
         gain,     ///< the gain of a switch is known

@@ -25,8 +25,8 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus
-/// it notices when a link that the plan avoids becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus a
+/// rank notices when a link that the plan avoids becomes faster.
 ///
 /// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
 /// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed

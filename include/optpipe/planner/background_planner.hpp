@@ -60,7 +60,7 @@ struct background_plan {
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;
-    /// The refusal or the exception of `plan`, if there is no plan; empty otherwise.
+    /// The refusal or the exception of `plan`, if there is no plan, and empty otherwise.
     std::string failure{};
 };
 

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// The objective of a plan under random durations. It is a percentile of the step time.
+/// The objective of a plan under random durations. The objective is a percentile of the step time.
 struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// The percentile to minimize, in (0, 100].

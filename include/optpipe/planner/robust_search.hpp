@@ -298,7 +298,7 @@ private:
     const clock::time_point begin_ = clock::now();
     std::mutex mutex_{};
     std::vector<std::shared_ptr<const schedule>> found_{};
-    /// The schedule to compare with. It is the start if there is one, and otherwise the plan without noise.
+    /// The schedule to compare with. The reference is the start if there is one, and otherwise the plan without noise.
     schedule reference_{};
     order reference_order_{};
 };

@@ -176,7 +176,7 @@ private:
     std::vector<std::vector<knapsack_choice>> lists_;
 };
 
-/// The least time of a step in which all microbatches have the same choice; see `single_device`.
+/// The least time of a step in which all microbatches have the same choice (see `single_device`).
 class single_device_times {
 public:
     explicit single_device_times(const problem& p) : microbatches_{static_cast<double>(p.graph.microbatches())} {

@@ -94,8 +94,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound. It limits the number of microbatches that use each option, and has these numbers at
-    /// the optimum of the relaxation.
+    /// A node of branch and bound. A node limits the number of microbatches that use each option, and has the numbers
+    /// of microbatches at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};

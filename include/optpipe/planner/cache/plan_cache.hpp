@@ -22,8 +22,8 @@ struct cache_hits {
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective, in canonical units. It is the highest bound that follows from an entry of the
-    /// cache.
+    /// A lower bound on the objective, in canonical units. The bound is the highest one that follows from an entry of
+    /// the cache.
     double bound = 0.0;
 };
 

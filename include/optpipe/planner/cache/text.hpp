@@ -237,7 +237,7 @@ inline bool makes_sense(const cache_entry& e) {
     return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
 }
 
-/// The head of an entry. It has all fields except the operations, and the size of the head's text.
+/// The head of an entry. The head has all fields except the operations, and the size of the head's text.
 struct cache_entry_head {
     cache_entry entry{};
     std::size_t size = 0;

@@ -77,7 +77,7 @@ public:
         return find(apart_, x, y, gap, -gap);
     }
 
-    /// A literal with the meaning "x runs before y". It is constant if differences decide the order.
+    /// A literal with the meaning "x runs before y". The literal is constant if differences decide the order.
     [[nodiscard]] literal runs_before(task_index x, task_index y) {
         return x < y ? order_literal(x, y) : !order_literal(y, x);
     }

@@ -62,8 +62,8 @@ private:
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane determines the start. It depends on the operation that ran, freed memory or acquired memory right
-        // before `i`.
+        // The lane determines the start. The start depends on the operation that ran, freed memory or acquired memory
+        // right before `i`.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

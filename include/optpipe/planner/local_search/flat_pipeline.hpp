@@ -52,8 +52,8 @@ public:
     struct option_facts {
         bool offloads = false;
         bool recomputes = false;
-        /// Device memory that a stash takes between its forward and backward. If the stash is offloaded, this is the
-        /// memory of the part that stays on the device.
+        /// Device memory that a stash takes between its forward and backward. If the stash is offloaded, only the part
+        /// that stays on the device takes memory.
         double left_on_device = 0.0;
         /// Time of recomputation, in addition to the work with a kept stash.
         double extra_work = 0.0;

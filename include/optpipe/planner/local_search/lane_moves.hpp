@@ -14,8 +14,8 @@
 
 namespace optpipe::detail {
 
-/// The neighbourhood of the local search. It consists of small random edits of the sequences around critical
-/// operations.
+/// The neighbourhood of the local search. The neighbourhood consists of small random edits of the sequences around
+/// critical operations.
 class lane_moves {
 public:
     using id = flat_pipeline::id;

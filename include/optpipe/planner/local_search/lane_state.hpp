@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The state of a local search. It has the sequence of compute operations and transfers of each rank, the sequence of
-/// transfers of each direction of a shared link, and the storage option of each stage and microbatch.
+/// The state of a local search. The state has the sequence of compute operations and transfers of each rank, the
+/// sequence of transfers of each direction of a shared link, and the storage option of each stage and microbatch.
 ///
 /// A sequence also contains inactive operations that may become active. Inactive operations keep their positions, so no
 /// operation shifts when another one becomes active.

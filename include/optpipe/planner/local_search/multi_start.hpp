@@ -37,7 +37,7 @@ struct multi_start_options {
 
 namespace detail {
 
-/// A search from several starts; see `multi_start_search`.
+/// A search from several starts (see `multi_start_search`).
 class successive_halving {
 public:
     successive_halving(search_state& state, std::vector<search_start> starts, const multi_start_options& options)

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] id operator[](id position) const { return order_[at(position)]; }
     [[nodiscard]] id position(id i) const { return position_[at(i)]; }
 
-    /// Replaces all sequences; `rollback` can't undo this. Contract: every sequence keeps its length.
+    /// Replaces all sequences. `rollback` can't undo this change. Contract: every sequence keeps its length.
     void assign(std::vector<id> order) {
         order_ = std::move(order);
         number(0, size());

@@ -90,13 +90,14 @@ struct move_parameters {
 /// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
-    /// Number of moves of the first round. It is a constant, plus a number for each cell. The first round is short, so
-    /// that small problems restart often. Each round is longer than the previous round by the factor `round_growth`.
+    /// Number of moves of the first round. The number is a constant, plus a term for each cell. The first round is
+    /// short, so that small problems restart often. Each round is longer than the previous round by the factor
+    /// `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
-    /// Initial temperatures of the rounds. They differ, because no temperature is best for all problems. All rounds end
-    /// at `cold`.
+    /// Initial temperatures of the rounds. The temperatures differ, because no temperature is best for all problems.
+    /// All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. There is one number per

@@ -28,7 +28,7 @@ struct modulo_options {
 /// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory limits, and
 /// completes the pattern with a prologue and an epilogue. The pattern is completed in a reduced problem, which has only
 /// the microbatches that prologue and epilogue need. In the reduced problem, `improve` may change prologue and
-/// epilogue. Then the steady state is unrolled to all microbatches. The effort hardly depends on the number of
+/// epilogue. Finally, the steady state is unrolled to all microbatches. The effort hardly depends on the number of
 /// microbatches. At the start, the search tries `wavefronts` on the complete step. The periodicity of wavefronts may be
 /// large.
 ///

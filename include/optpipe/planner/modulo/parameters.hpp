@@ -37,8 +37,8 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus among equally good patterns,
-    /// those with fewer transfers are kept.
+    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus, if patterns are equally good,
+    /// the patterns with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.

@@ -149,7 +149,7 @@ private:
     // Computations.
 
     /// Places forwards and gradients one after the other, each as near to the operation on the neighbour stage as the
-    /// rank allows. Then places the weight gradients, in the order of their gradients.
+    /// rank allows. After these, places the weight gradients, in the order of their gradients.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];

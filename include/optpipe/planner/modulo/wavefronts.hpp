@@ -18,7 +18,7 @@
 
 namespace optpipe::detail {
 
-/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every rank
+/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Every rank thus
 /// has forwards in one half of its slots, and gradients in the other half. Microbatches that are placed in slots never
 /// wait for each other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {

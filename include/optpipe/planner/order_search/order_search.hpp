@@ -267,7 +267,7 @@ private:
 
     /// A random position in the order, often that of a critical operation.
     index some_place() {
-        constexpr int tries = 64; // enough if more than a few operations are critical; not tuned
+        constexpr int tries = 64; // enough unless only few operations are critical; not tuned
         const bool is_critical = random_.chance(with_.percent_critical);
         index at = random_.below(order_.size());
         for (int i = 0; is_critical && i < tries && !order_.is_critical(at); ++i)

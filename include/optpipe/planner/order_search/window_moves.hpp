@@ -176,9 +176,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another operation near it. Then makes all similar pairs of which at
-    /// least one part is in the window, on all ranks. In similar pairs, the stages have the same indices on their
-    /// ranks, and the difference between the two microbatches is the same.
+    /// Makes a pair of the drawn operation and another operation near it. Afterwards, makes all similar pairs on all
+    /// ranks, if at least one part of the pair is in the window. In similar pairs, the stages have the same indices on
+    /// their ranks, and the difference between the two microbatches is the same.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[graph()[drawn_].rank];
         const bool is_forward = flat_graph::is_forward(drawn_);

@@ -25,9 +25,10 @@ namespace optpipe {
 /// The parameters of `pair_search`, which are the same for every problem. Not tuned.
 struct pair_search_parameters {
     std::uint64_t seed = 1;
-    /// Number of orders that are tried. Half of them are in the first round.
+    /// Number of orders that are tried. Half of the orders are tried in the first round.
     std::size_t moves = 2'000'000;
-    /// The least number of moves in a round. A round has half of the moves that are left, if these are more.
+    /// The least number of moves in a round. If half of the moves that are left is a larger number, the round has that
+    /// number of moves.
     std::size_t moves_of_round = 150'000;
     /// A round begins at a random temperature between the first two values, with equal probability for each order of
     /// magnitude. Every round ends at `last_temperature`. All temperatures are shares of the objective.

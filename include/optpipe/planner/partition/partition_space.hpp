@@ -161,7 +161,7 @@ public:
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
-    /// The neighbours with the most even work, at most `most` of them. Neighbours in `without` are left out.
+    /// The neighbours with the most even work. Returns at most `most` neighbours. Neighbours in `without` are left out.
     [[nodiscard]] std::vector<layer_division> most_even_neighbours(const layer_division& of,
                                                                    const std::set<layer_division>& without,
                                                                    std::size_t most, stop_check stop) const {

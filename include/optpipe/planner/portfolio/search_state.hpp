@@ -165,8 +165,8 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The gap closed through this view. It is the sum, over all improvements through this view, of the closed shares
-    /// of the relative gap.
+    /// The gap closed through this view. Each improvement through this view closes a share of the relative gap, and the
+    /// result is the sum of these shares.
     [[nodiscard]] double gap_closed() const;
 
 private:

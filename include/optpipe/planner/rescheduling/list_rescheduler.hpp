@@ -63,7 +63,7 @@ public:
         return length();
     }
     /// Average number of operations that the last run considered to choose the next one. If many operations wait for
-    /// memory or a copy engine, most of the run's time is spent on considering them.
+    /// memory or a copy engine, most of the run's time is spent on considering waiting operations.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
     /// The order of the last run. Contract: the last run succeeded.
     [[nodiscard]] order made() const {

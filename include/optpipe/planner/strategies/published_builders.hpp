@@ -157,7 +157,7 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
 }
 
 /// Jobs for builders. First, there is one job for each builder and each storage option that all stages have, in the
-/// order of the builders. Then there is one job for each builder that chooses options itself.
+/// order of the builders. After these jobs, there is one job for each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_published_builder(p, [&](const auto& build) {
