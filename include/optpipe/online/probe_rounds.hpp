@@ -18,7 +18,7 @@
 
 namespace optpipe {
 
-/// A transfer outside of the plan that is to be measured.
+/// A transfer to measure that isn't in the plan.
 struct planned_probe {
     operation offload{};
     /// Size of the transferred memory.

@@ -44,8 +44,8 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. After these times come the messages of each edge (forward and backward), the delay of each group, and
-    /// the duration of each pair.
+    /// each stage. After these times come the messages of each edge (forward and backward), the delay of each group,
+    /// and the duration of each pair.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.
     /// Then come `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and the

@@ -40,7 +40,7 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     return line + '\n';
 }
 
-/// The line of an entry that lists counts.
+/// A line of an entry, with a list of counts.
 inline std::string cache_counts(std::string_view name, const std::vector<std::size_t>& values) {
     std::string line{name};
     for (const auto value : values)

@@ -143,9 +143,9 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// Moves each forward in the window's pairs of the stage to the previous pair (`earlier`) or to the next pair. This
-    /// move changes the number of microbatches in flight by one. The forward at one end of the window becomes single,
-    /// and so does the backward at the other end.
+    /// For the pairs of stage `s` in the window: moves each forward to the previous pair (`earlier`) or to the next
+    /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window
+    /// becomes single, and so does the backward at the other end.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
