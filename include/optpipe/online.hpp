@@ -1,6 +1,6 @@
 #pragma once
 
-/// Training that plans again while it runs. Needs the planner and JSON. Ranks send each other plans as JSON.
+/// Plans again while the training runs. Needs the planner and JSON, because ranks send each other plans as JSON.
 
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/online_run.hpp"

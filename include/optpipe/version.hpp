@@ -1,6 +1,6 @@
 #pragma once
 
-// The one place where the version is written: the build system reads these three lines.
+// The version is written only here: the build system reads these three lines.
 #define OPTPIPE_VERSION_MAJOR 0
 #define OPTPIPE_VERSION_MINOR 1
 #define OPTPIPE_VERSION_PATCH 0

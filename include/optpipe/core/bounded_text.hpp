@@ -15,8 +15,8 @@ template <class T>
 concept text_part = std::convertible_to<const T&, std::string_view> ||
     (std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>);
 
-/// A text of at most `Capacity` bytes that owns its characters in place, so that a constant can hold it. A text with
-/// more bytes is cut between two characters of UTF-8, and ends with dots.
+/// A text of at most `Capacity` bytes that is stored inside the object, so it can be part of a constant. A longer text
+/// is cut between two UTF-8 characters, and ends with dots.
 template <std::size_t Capacity> class bounded_text {
     static constexpr std::string_view dots = "...";
     static_assert(Capacity > dots.size());

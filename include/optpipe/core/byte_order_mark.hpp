@@ -6,7 +6,7 @@
 
 namespace optpipe {
 
-/// The text without its UTF-8 byte order mark, if it has one. Editors on Windows begin files with this mark.
+/// The text without a leading UTF-8 byte order mark. Editors on Windows begin files with this mark.
 [[nodiscard]] constexpr std::string_view without_byte_order_mark(std::string_view text) {
     constexpr std::string_view mark = "\xef\xbb\xbf";
     return text.starts_with(mark) ? text.substr(mark.size()) : text;

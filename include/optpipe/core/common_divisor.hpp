@@ -32,7 +32,7 @@ public:
         }
         return false;
     }
-    /// The divisor; 0 if only zeros were added.
+    /// The divisor, or 0 if only zeros were added.
     [[nodiscard]] double value() const { return static_cast<double>(common_) / scale_of(power_); }
 
 private:
@@ -55,7 +55,7 @@ private:
     std::size_t power_ = 0;
 };
 
-/// The divisor of all finite values; 0 if all are zeros; empty if a value has too many digits.
+/// The divisor of all finite values, or 0 if all are zeros. Empty if a value has too many digits.
 [[nodiscard]] inline std::optional<double> common_divisor_of(std::span<const double> values) {
     common_divisor measure;
     for (const double v : values)

@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// A sequence of at most `Capacity` elements that lives in place and can be a constexpr variable; a vector if the
-/// capacity is dynamic.
+/// A sequence of at most `Capacity` elements. The elements are stored inside the object, so it can be a constexpr
+/// variable. If the capacity is dynamic, the sequence is a vector.
 template <class T, auto Capacity> class basic_bounded_vector {
 public:
     using value_type = T;
@@ -59,7 +59,7 @@ public:
 
 template <class T, std::size_t Capacity> using bounded_vector = basic_bounded_vector<T, named_extent<Capacity>()>;
 
-/// One `T` per index of one kind, subscripted with that kind of index only.
+/// An array with one `T` per index of one kind. Only indices of this kind can subscript it.
 template <class Index, class T, auto Count> class basic_table {
 public:
     constexpr basic_table() = default;

@@ -6,14 +6,15 @@
 
 namespace optpipe {
 
-/// A broken contract: a mistake in the program, which callers don't have to handle. A search catches contract errors
-/// around each strategy, so a mistake in one strategy doesn't lose the results of the others.
+/// Thrown when a contract is broken. A broken contract is a mistake in the program, so callers don't have to handle
+/// this exception. A search catches contract errors around each strategy, so a mistake in one strategy doesn't lose the
+/// results of the others.
 class contract_error : public std::logic_error {
 public:
     using std::logic_error::logic_error;
 };
 
-/// Whether a broken contract throws `contract_error`; otherwise it ends the program on the spot.
+/// Whether a broken contract throws `contract_error`. Otherwise, a broken contract ends the program immediately.
 /// OPTPIPE_CONTRACTS_THROW (0 or 1) decides, and must be the same in all files of a program and in `optpipe::compiled`.
 /// The default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
@@ -27,7 +28,8 @@ namespace detail {
 } // namespace detail
 } // namespace optpipe
 
-/// Checks for a caller's bug, and reports it with `sentence`. Errors in users' data are reported by other means.
+/// Reports a caller's bug, described by `sentence`, if the condition is false. Errors in users' data are reported by
+/// other means.
 #define OPTPIPE_EXPECT(condition, sentence)                                                                            \
     ((condition) ? static_cast<void>(0) : ::optpipe::detail::contract_violated((sentence), __FILE__, __LINE__))
 

@@ -7,8 +7,9 @@
 
 namespace optpipe {
 
-/// The time `limit` after `start`; `start` itself for a negative limit. A limit that isn't a number, or exceeds half of
-/// the clock's range (146 years), means no deadline: the result is the last time of the clock.
+/// The time `limit` after `start`, or `start` itself for a negative limit. A limit that isn't a number, or exceeds half
+/// of the clock's range (146 years), means that there is no deadline. The result is then the latest time that the clock
+/// can represent.
 [[nodiscard]] inline std::chrono::steady_clock::time_point deadline_after(std::chrono::steady_clock::time_point start,
                                                                           std::chrono::duration<double> limit) {
     using clock = std::chrono::steady_clock;

@@ -16,7 +16,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// One thing that is wrong in data from outside: its place, and the reason.
+/// An error in input data: where it is, and why it is an error.
 struct violation {
     std::string place;
     std::string reason;
@@ -25,8 +25,8 @@ struct violation {
     friend bool operator==(const violation&, const violation&) = default;
 };
 
-/// Thrown for unusable data from outside. Carries every violation that was found. `what()` names the source and the
-/// first five violations.
+/// Thrown for unusable input data. Carries every violation that was found. `what()` names the source and the first five
+/// violations.
 class input_error : public error {
 public:
     input_error(std::string source, std::vector<violation> violations)

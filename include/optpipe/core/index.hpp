@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// An index of one kind, counted from 0: a rank can't be passed where a stage is wanted.
+/// An index of one kind, counted from 0. A rank, for example, can't be passed as a stage.
 template <class Tag> class index {
 public:
     constexpr index() = default;

@@ -19,18 +19,18 @@ enum class refusal_reason {
     not_executable,   ///< the order lacks operations, or contains operations that wait for each other
 };
 
-/// Why there is no schedule: an outcome, not an error.
+/// The reason why there is no schedule. A missing schedule is an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// Names the missing condition, as a sentence without a full stop. The sentence may contain numbers, also in
-    /// constant expressions: `{"takes at most ", most, " microbatches"}`.
+    /// States the condition that isn't met, as a sentence without a full stop. Numbers can be inserted, even in
+    /// constant expressions, as in `{"takes at most ", most, " microbatches"}`.
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
-    /// For the two memory reasons: the least memory that the rank would need, and the rank's limit.
+    /// The least memory that the rank would need, and the rank's limit. Set only if memory is short.
     memory_size needed{};
     memory_size limit{};
-    /// For an order: the position, on `rank`, of the operation that can't be executed.
+    /// The position, on `rank`, of the operation that can't be executed. Set only if an order can't be executed.
     std::size_t position = 0;
 };
 
@@ -50,7 +50,7 @@ inline std::string describe(const refusal& why) {
            ", its limit is " + format_number(why.limit);
 }
 
-/// The exception that reports a refusal; `outcome::value` throws it.
+/// The exception that reports a refusal. `outcome::value` throws it.
 class refusal_error : public error {
 public:
     explicit refusal_error(const refusal& why) : error{describe(why)}, why_{why} {}

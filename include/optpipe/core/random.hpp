@@ -8,7 +8,7 @@
 namespace optpipe {
 
 /// A random number generator whose sequence depends on the seed alone, not on compiler or library. Works in constant
-/// expressions. For searches and tests, not for secrets. The method is SplitMix64 (Steele, Lea and Flood, 2014).
+/// expressions. Meant for searches and tests, not for secrets. The method is SplitMix64 (Steele, Lea and Flood, 2014).
 class random_numbers {
 public:
     constexpr explicit random_numbers(std::uint64_t seed) : state_{seed} {}

@@ -19,7 +19,7 @@ namespace optpipe::detail {
 struct close_file {
     void operator()(std::FILE* file) const { std::fclose(file); }
 };
-/// An open file, closed on destruction; null if it couldn't be opened.
+/// An open file that is closed on destruction. Null if the file couldn't be opened.
 using file_handle = std::unique_ptr<std::FILE, close_file>;
 
 inline file_handle open_file(const std::filesystem::path& path, const char* mode) {
@@ -44,7 +44,7 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The process that made the temporary file of this name; 0 if the name isn't that of a temporary file.
+/// The id of the process that made the temporary file of this name, or 0 if the name isn't that of a temporary file.
 [[nodiscard]] inline long maker_of(std::string_view name) {
     if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());
@@ -63,8 +63,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // The process that made the file may still run on another machine or in another container. It can't be seen
-        // from here, but it holds the file's lock.
+        // The process that made the file may still run on another machine or in another container. Such a process can't
+        // be seen from here, but it holds the file's lock.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);
@@ -89,7 +89,7 @@ public:
     [[nodiscard]] bool write(std::string_view content) {
         return write_all(file_.get(), content) && flush_to_disk(file_.get()) && close_checked(file_);
     }
-    /// Renames the file to `target` in one step: a reader finds either the old file or the complete new one.
+    /// Renames the file to `target` atomically, so that a reader finds either the old file or the complete new one.
     [[nodiscard]] bool replace(const std::filesystem::path& target) {
         std::error_code failure;
         std::filesystem::rename(path_, target, failure);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Every header includes this file, directly or not, before its first line of code, so that this error comes first and
-// alone. MSVC keeps __cplusplus at 199711 unless told otherwise.
+// Every header includes this file, directly or indirectly, before its first line of code. So this error is the first
+// and only one. MSVC keeps __cplusplus at 199711 unless told otherwise.
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
 #error "OptPipe needs C++20: compile with -std=c++20 (MSVC: /std:c++20), or link its CMake targets, which ask for it"
 #include "optpipe/core/C++20"
@@ -27,8 +27,8 @@
 #endif
 
 // Containers of libstdc++'s debug mode can't be used in constant expressions. Clang refuses every constexpr function
-// that names a container of this mode. g++ refuses only functions that aren't templates; those functions are
-// OPTPIPE_CONSTEXPR.
+// that names a container of this mode. g++ refuses only functions that aren't templates. Functions that g++ refuses are
+// marked OPTPIPE_CONSTEXPR.
 #if defined(_GLIBCXX_DEBUG) && defined(__clang__)
 #error "OptPipe needs constexpr containers: with Clang compile with -D_GLIBCXX_ASSERTIONS in place of -D_GLIBCXX_DEBUG"
 #include "optpipe/core/constexpr_containers"

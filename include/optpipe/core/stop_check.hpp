@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// A condition on which a computation stops; `stop_when` makes one from a predicate.
+/// A condition on which a computation stops. `stop_when` makes a condition from a predicate.
 class stop_condition {
 public:
     [[nodiscard]] constexpr virtual bool holds() const = 0;
@@ -51,8 +51,8 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether the stop token requests a stop. If so, even intermediate results are no longer needed. Deadlines and
-    /// conditions are ignored.
+    /// Whether the stop token requests a stop. After such a request, even intermediate results are no longer needed.
+    /// Deadlines and conditions are ignored.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

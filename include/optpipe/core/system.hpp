@@ -1,7 +1,7 @@
 #pragma once
 
-// Functions on processes and files that the standard library lacks. In all layers up to the planner, only this header
-// depends on the operating system. Without POSIX, each function falls back to a safe answer.
+// Functions for processes and files that are missing from the standard library. In all layers up to the planner, only
+// this header depends on the operating system. Without POSIX, each function falls back to a safe answer.
 
 #include "optpipe/core/standard.hpp"
 
@@ -42,7 +42,7 @@ inline bool flush_to_disk(std::FILE* file) {
     return std::fflush(file) == 0 && (::fsync(::fileno(file)) == 0 || errno == EINVAL);
 }
 
-/// Locks the file for as long as it is open here. Returns false if another process holds the lock, even on another
+/// Locks the file until this process closes it. Returns false if another process holds the lock, even on another
 /// machine.
 inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -64,12 +64,12 @@ inline bool is_writable(int number) {
     return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Whether the file exists and this process may write to it; sets `errno` if not.
+/// Whether the file exists and this process may write to it. Sets `errno` if not.
 inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else
 
-/// A random number: two processes are unlikely to draw the same one.
+/// A random number. Two processes are unlikely to draw the same number.
 inline long process_number() { return static_cast<long>(std::random_device{}() & 0x3fffffffU); }
 inline bool is_running(long) { return true; }
 inline bool flush_to_disk(std::FILE* file) { return std::fflush(file) == 0; }
@@ -88,7 +88,8 @@ inline void sleep_precisely() {
 }
 
 /// Processor time, in seconds, of the thread that creates the clock. Any thread may read the clock while that thread
-/// lives. Systems without a clock of processor time give the wall-clock time, as if the thread never slept.
+/// lives. On systems without a clock of processor time, the clock gives the wall-clock time, as if the thread never
+/// slept.
 class thread_clock {
 public:
 #if defined(__linux__)

@@ -11,8 +11,9 @@
 
 namespace optpipe::learning {
 
-/// A heap of variables, sorted by their part in recent conflicts; the most active variable is first (VSIDS, by
-/// Moskewicz and others, 2001). A later `bump` counts more than an earlier `bump`. Ties go to the lowest number.
+/// A heap of variables whose first element is the most active variable (VSIDS, by Moskewicz and others, 2001). A
+/// variable is more active if it occurs in more conflicts, and recent conflicts count more than earlier ones. Ties go
+/// to the lowest index.
 class vsids {
 public:
     explicit vsids(std::size_t variables) : activity_(variables, 0.0), place_(variables, absent) {}
@@ -48,7 +49,7 @@ public:
         if (activity_[v] > largest_activity) rescale();
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// Multiplies the weight of earlier bumps by `factor`, compared with future bumps.
+    /// Multiplies the weight of earlier bumps by `factor`, relative to future bumps.
     void decay(double factor) { increment_ /= factor; }
 
     /// Number of variables in the heap.

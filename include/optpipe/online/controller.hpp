@@ -26,21 +26,22 @@ namespace optpipe {
 struct online_plan {
     optpipe::problem problem{};
     std::shared_ptr<const optpipe::schedule> schedule{};
-    /// Step times in the problem's unit: of this plan, and of the plan in use with the same costs.
+    /// Step times of this plan and of the plan in use, with the same costs, in the problem's unit.
     duration objective{};
     duration present{};
     std::string method{};
 };
 
-/// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
-/// worth a switch. The controller has no access to ranks or clocks. Its caller reports steps and asks for plans.
+/// Makes the decisions of rank 0 during training. Maintains the current costs of operations, and decides when to plan
+/// again and which plan is worth a switch. The controller has no access to ranks or clocks. The caller of the
+/// controller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
 /// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
 /// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
 /// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
-/// new costs. If a window has too few of the plan's rare transfers and pairs, they are compared over more steps.
+/// new costs. If a window has too few samples of rare transfers and pairs, their costs are compared over more steps.
 /// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
@@ -79,8 +80,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from the costs used for planning, and also from the costs measured when the planning
-    /// costs were chosen.
+    /// The measured costs that differ from the costs used for planning, and also from the costs that were measured when
+    /// the costs for planning were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
@@ -90,26 +91,27 @@ private:
     /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
     /// other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
-    /// Collects samples of transfers that are too rare for a window, and with pairs also those of rare pairs and
-    /// operations; transfers that shared their link with others are left out.
+    /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
+    /// operations are collected, too. Transfers that shared their link with others are left out.
     void add_rare(std::uint64_t step);
-    /// The measurements of the window, and the rare ones of the steps before it.
+    /// The measurements of the window, and the rare samples of the steps before the window.
     [[nodiscard]] cost_profile all_measured() const;
-    /// Plans with the costs of what is rare as soon as there are enough samples. No new window is measured first,
-    /// because that would take as long again.
+    /// Plans with the costs of rare operations as soon as there are enough samples. No new window is measured first,
+    /// because a new window would take as long again.
     void compare_rare();
-    /// Number of samples with which a confidence interval reaches the confidence of each comparison. With n samples,
+    /// Number of samples needed for a confidence interval that has the confidence of each comparison. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps in which operations that every microbatch has give `samples` samples; at least
+    /// Number of measured steps that yield `samples` samples of each operation that every microbatch has, but at least
     /// `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. The duration of a step changes by no more than the sum of
-    /// the changes of its operations and messages. One schedule may gain as much as another schedule loses.
+    /// the changes of its operations and messages. When costs change, one schedule may become shorter by the sum of the
+    /// changes, while another one becomes longer by this sum.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
     /// The standard error of the step time, relative to the step time. Smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a plan isn't worth a switch now; empty if the plan is worth a switch. The answer may change as
+    /// The reason why a plan isn't worth a switch now. Empty if the plan is worth a switch. The answer may change as
     /// noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
@@ -119,7 +121,7 @@ private:
     void report_gain();
     [[nodiscard]] static double median(const std::deque<double>& of);
     [[nodiscard]] std::string spelled(duration d) const;
-    /// A sentence with the largest change, and with the number of other changes.
+    /// A sentence that states the largest change and the number of other changes.
     [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found);
     void log(online_event::kind_type kind, std::string text) { log_.push_back({step_, kind, std::move(text)}); }
 
@@ -133,16 +135,16 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples, from more steps than a window has, of what is too rare for a window.
+    /// Samples of transfers and pairs that are too rare for a window, from more steps than a window has.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if the probe differed from the plan by more than
     /// `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
-    /// Measured times that the costs can't express, by the name of the cost. An example is a full backward in a plan
-    /// with split backwards, if its time isn't the sum of I and W.
+    /// Measured times that the costs can't express, indexed by the name of the cost. For example, a full backward in a
+    /// plan with split backwards may take longer than I and W together.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
-    /// Whether the current window will give the costs for planning.
+    /// Whether the costs for planning will be taken from the current window.
     bool takes_costs_ = true;
     /// Whether costs have been compared with measurements, or the first costs were measured.
     bool has_compared_;
@@ -278,7 +280,7 @@ OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, c
     problem_ = with_measured_costs(std::move(problem_), measured);
     for (const auto& each : found)
         unexplained_.erase(each.name);
-    for (const auto* profile : {&measured, &std::as_const(rare_)}) // few numbers need fewer samples
+    for (const auto* profile : {&measured, &std::as_const(rare_)}) // with fewer costs to compare, fewer samples suffice
         for (const auto& each : drift(problem_, *profile, options_.drift))
             unexplained_[each.name] = each.measured.median;
     log(online_event::kind_type::costs, sentence_of(found));
@@ -345,7 +347,7 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     const auto measured = window_.measured_steps().find(step);
     if (measured == window_.measured_steps().end()) return; // the step is older than the window
     const auto& all = measured->second.operations;
-    // With pairs, a kind of operation or pair may be as rare as a transfer.
+    // If the problem has pairs, a kind of operation or a pair may be as rare as a transfer.
     const auto may_be_rare = [&](const auto& sample) {
         return (is_transfer(sample.of.kind) || !problem_.overlaps.empty()) && !sample.of.shared;
     };
@@ -377,9 +379,10 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares: the kinds of operations in one plan (F, B, I, W,
-    // OFFLOAD, RELOAD, RECOMPUTE; hardly ever all of them), and the messages to two neighbours. An estimate suffices,
-    // because the number of samples grows only with the logarithm of the number of costs.
+    // Estimate of the number of costs per stage that `drift` compares. Compared costs are those of the kinds of
+    // operations in one plan (F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, but hardly ever all of them), and of the messages
+    // to two neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the
+    // number of costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());

@@ -25,16 +25,17 @@ namespace optpipe {
 ///
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
 /// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
-/// ranks switch between the same two steps (`handover`). From time to time, ranks measure transfers that the plan in
-/// use doesn't have before a step (`probe_rounds`). Without such probes, a link that was slow once would always count
-/// as slow, because plans avoid it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
+/// ranks switch between the same two steps (`handover`). Before some steps, ranks measure transfers that the plan in
+/// use doesn't have (`probe_rounds`). Without such probes, a link that was slow once would always count as slow,
+/// because plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
 ///
 /// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
 /// executor records times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
     /// Starts with `first`, a valid schedule of the problem. The arenas have the sizes in `room`, or larger sizes if
-    /// `first` needs them. The default of `room` is `room_for_plans`. Plans that need larger arenas are refused.
+    /// `first` needs larger arenas. The default of `room` is `room_for_plans`. Plans that need larger arenas are
+    /// refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const std::optional<execution::arena_sizes>& room = {})
@@ -48,7 +49,7 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step. If all ranks are ready for a better plan, the handover to this plan follows. Throws as
+    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws as
     /// `handover::step` does.
     void step() {
         const bool measured = state_.measures_next();
@@ -74,23 +75,23 @@ public:
     }
 
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
-    /// Number of the plan that the next step runs. It is the same on all ranks, and 0 at first.
+    /// Number of the plan that the next step runs. The number is the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
-    /// The decisions of rank 0 and their log; null on other ranks.
+    /// The decisions of rank 0 and their log. Null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
 
 private:
     using clock = std::chrono::steady_clock;
 
-    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the offload.
-    /// Otherwise, the result is empty.
+    /// Starts to move a stash to the host and back, and returns the offload, if this rank must probe before the step.
+    /// If there is nothing to probe, returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
         try {
             if (!probe_) probe_.emplace(*executor_);
         } catch (const std::exception&) {
-            can_probe_ = false; // there is no lane for probes; training goes on without probes
+            can_probe_ = false; // training goes on without probes, because there is no lane for them
             return std::nullopt;
         }
         return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}

@@ -33,7 +33,7 @@ namespace optpipe {
 /// How plans become programs. The setting is the same on all ranks.
 struct online_setting {
     lowering_options lowering{};
-    /// Length of the problem's unit of time on the clock.
+    /// Duration of the problem's time unit.
     clock_time time_unit{};
 };
 
@@ -66,7 +66,7 @@ public:
     /// the step alone, and `exchange_seconds` is the duration of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
-    /// The controller on rank 0; null on other ranks.
+    /// The controller on rank 0. Null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
     /// On rank 0, takes a report about a probe, or about a step of this version. A step is compared once all ranks have
     /// reported it.

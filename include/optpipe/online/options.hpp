@@ -16,24 +16,25 @@ namespace optpipe {
 struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
-    /// Whether the initial costs were measured, here or in an earlier run. If so, plans for them are offered at once.
-    /// Otherwise, the costs may be a guess, and no plan is offered before they have been compared with measured costs.
+    /// Whether the initial costs were measured, here or in an earlier run. Plans for measured costs are offered at
+    /// once. Costs that weren't measured may be a guess, so no plan is offered before they have been compared with
+    /// measured costs.
     bool costs_are_measured = false;
-    /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but fewer texts are sent. Each
-    /// rank sends one text per measurement.
+    /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but ranks send fewer reports.
+    /// Each rank sends one report per measurement.
     std::size_t measure_every = 2;
-    /// Number of measured steps that are ignored at first, because first uses are slower.
+    /// Number of measured steps that are ignored at first, because the first steps are slower.
     std::size_t warm_up = 1;
     /// Least number of measured steps from which costs are taken and compared with the costs of the plan. With few
-    /// microbatches, more steps are needed until `drift` has enough samples. With a larger number, smaller changes can
-    /// be told from noise, but later.
+    /// microbatches, more steps are needed until `drift` has enough samples. With a larger window, smaller changes can
+    /// be told from noise, but changes are found later.
     std::size_t window = 3;
     /// Confidence of comparisons. False alarms must be rare, because costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, that is spent on measuring transfers that the plan doesn't have
-    /// (`probe_rounds`). With 0, such transfers aren't measured. With a larger share, ranks notice sooner that a link
-    /// avoided by the plan became faster. With 0.005, and a step that takes seven times as long as the longest transfer
-    /// to the host and back, a rank probes before every 29th step.
+    /// (`probe_rounds`). With a share of 0, such transfers aren't measured. With a larger share, ranks notice sooner if
+    /// a link that the plan avoids becomes faster. For example, if a step takes seven times as long as the longest
+    /// transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
     double probe_share = 0.005;
     /// The least change of a probed transfer that counts, relative to the planned time. The change must occur twice in
     /// a row. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %,
@@ -45,8 +46,8 @@ struct online_options {
     /// Plans aren't used earlier, because a search improves quickly at first.
     std::size_t calm_steps = 5;
     /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule.
-    /// If true, training is bitwise the same as without switches. But if stashes are offloaded, microbatches overtake
-    /// each other in the best plans, and such plans are often excluded. This option replaces
+    /// If true, training is bitwise the same as without switches. However, if stashes are offloaded, microbatches
+    /// overtake each other in the best plans, so this option often excludes the best plans. This option replaces
     /// `background_options::adapt`.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known. Near the end, plans are declined, because a switch would take more
@@ -60,13 +61,13 @@ struct online_event {
         costs,    ///< measured costs that are used for planning from now on
         drift,    ///< measured times differ from the times of the plan
         publish,  ///< a plan is worth a switch
-        declined, ///< the best plan isn't worth a switch, or not yet; the reason is given
+        declined, ///< the best plan isn't worth a switch, or not yet (the log gives the reason)
         accepted, ///< all ranks run the plan
         refused,  ///< a rank can't run the plan, so all ranks keep the old plan
         gain,     ///< the gain of a switch is known
         failure,  ///< no plan could be made
     };
-    /// Number of steps that had ended at that time.
+    /// Number of steps that had ended when the decision was made.
     std::uint64_t step = 0;
     kind_type kind = kind_type::costs;
     std::string text{};

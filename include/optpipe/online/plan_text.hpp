@@ -44,9 +44,10 @@ struct probe_times {
 
 inline constexpr std::string_view probe_begins = "probe";
 
-/// "probe 12 3 1 100 250": step, stage, storage option, and the durations out and in, in nanoseconds.
+/// "probe 12 3 1 100 250": step, stage, storage option, and the durations of the offload and the reload, in
+/// nanoseconds.
 [[nodiscard]] std::string probe_to_text(const probe_times& of);
-/// The inverse of `probe_to_text`; empty if the text isn't about a probe.
+/// The inverse of `probe_to_text`. Empty if the text isn't about a probe.
 [[nodiscard]] std::optional<probe_times> probe_from_text(std::string_view text);
 
 } // namespace optpipe::detail

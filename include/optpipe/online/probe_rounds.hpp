@@ -18,15 +18,15 @@
 
 namespace optpipe {
 
-/// A transfer outside of the plan that is to be measured.
+/// A transfer to measure that isn't in the plan.
 struct planned_probe {
     operation offload{};
     /// Size of the transferred memory.
     memory_size size{};
 };
 
-/// Decides for each step which transfer a rank probes before it. A rank probes transfers that its program doesn't have.
-/// Thus a link that the plan avoids is noticed when it becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus a
+/// rank notices when a link that the plan avoids becomes faster.
 ///
 /// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
 /// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed
@@ -37,22 +37,23 @@ struct planned_probe {
 /// guess.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time of `first` that is spent on probes. If it is 0 or less, nothing is
-    /// probed. `least_change` is relative to the transfer's last time.
+    /// `share` is the average share of the step time of `first` that is spent on probes. If `share` is 0 or less,
+    /// nothing is probed. `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
     /// The transfer to probe before this step, if any.
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
     /// Reports the times of the probe that `next` returned for this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
-    /// Number of steps between two probes; 0 if there are no probes.
+    /// Number of steps between two probes, or 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// Number of steps at the start in which ranks probe the transfers of their stages. It is the same on all ranks.
+    /// Number of steps at the start in which ranks probe the transfers of their stages. This number is the same on all
+    /// ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Number of steps for each first probe: one for the probe itself, and one to repeat it if it differs from the
-    /// plan.
+    /// Number of steps reserved for each first probe. One is for the probe itself, and one is for repeating the probe
+    /// if it differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
@@ -64,7 +65,7 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of the rank among the ranks on its link; number of these ranks; and largest number of ranks on any
+    /// Position of this rank among the ranks on its link, number of these ranks, and largest number of ranks on any
     /// link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
@@ -74,7 +75,7 @@ private:
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// Times of each transfer in its last probe; and the step before which a probe is repeated.
+    /// Times of each transfer in its last probe, and the step before which a probe is repeated.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
     /// The last or current probe.
@@ -170,7 +171,7 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint6
 }
 
 OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
-    constexpr double most_rounds = 100.0; // a link is probed again even if it may be gone
+    constexpr double most_rounds = 100.0; // a link is probed again even if it seems to be gone
     const auto planned = detail::planned_times(problem_, what);
     const auto both = planned.offload + planned.reload;
     const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;

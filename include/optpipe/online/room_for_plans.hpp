@@ -11,11 +11,11 @@ namespace optpipe {
 /// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
 /// arenas can hold all data that is ever stored on the rank.
 ///
-/// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
-/// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
-/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages, or for
-/// microbatches + 2 if both parts of a pair may be of the stage. Each message is as large as the stage's input or its
-/// output, whichever is larger. Fragmentation, which occurs if boundaries differ in size, isn't included.
+/// The problem has no memory limit for messages. At each stage, a microbatch needs memory for at most one message at a
+/// time, because its activation is used before its gradient is made. While an operation runs, its microbatch has one
+/// more message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or
+/// for microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
+/// input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -44,7 +44,7 @@ inline std::size_t largest_message(const problem& p, stage s, const lowering_opt
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
 }
 
-/// The number of operations of the stage that a rank runs at once.
+/// The largest number of operations of the stage that a rank runs at once.
 inline std::size_t most_at_once(const problem& p, stage s) {
     return std::any_of(p.overlaps.begin(), p.overlaps.end(),
                        [s](const overlap& each) { return each.forward == s && each.backward == s; })
@@ -64,11 +64,11 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
         stashes += p.graph.microbatches();
         messages += (p.graph.microbatches() + detail::most_at_once(p, s)) * detail::largest_message(p, s, how);
     }
-    // Each part of a stash is rounded separately.
+    // The size of each part of a stash is rounded up separately.
     const auto parts = stashes * buffer_roles + (p.overlaps.empty() ? 0 : 1);
     const auto rounding = parts * how.alignment;
     // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
-    // reloads included, had its own place.
+    // reloads included, had its own memory.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;

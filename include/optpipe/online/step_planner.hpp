@@ -22,7 +22,7 @@ namespace optpipe {
 /// Only one thread may use a planner at a time.
 class step_planner {
 public:
-    /// The default options: a tenth of a second on two threads. This is enough for packed documents on 8 ranks
+    /// The default options: a tenth of a second on two threads. These options suffice for packed documents on 8 ranks
     /// (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
@@ -33,8 +33,8 @@ public:
     /// Begins to plan a step. If the plan of the previously submitted step hasn't been taken, the new step replaces
     /// that step.
     void submit(problem next);
-    /// The plan of the last submitted step. It becomes the plan in use. Waits until the search has ended. Throws
-    /// `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
+    /// Returns the plan of the last submitted step, which becomes the plan in use. Waits until the search has ended.
+    /// Throws `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
     [[nodiscard]] online_plan next_plan();
 
 private:

@@ -32,7 +32,7 @@ private:
 };
 
 /// Observes which threads join and leave an arena, except the threads that call `execute`. A derived class calls
-/// `start` once it is made, and `stop` before it is destroyed.
+/// `start` at the end of its construction, and `stop` at the beginning of its destruction.
 class arena_observer : oneapi::tbb::task_scheduler_observer {
 public:
     arena_observer(const arena_observer&) = delete;

@@ -20,7 +20,7 @@
 namespace optpipe::parallel {
 namespace detail {
 
-/// Calls for a thread sanitizer: all work before `release` happens before `acquire` of the same object on another
+/// Tells a thread sanitizer that all work before `release` happens before `acquire` of the same object on another
 /// thread. TBB ensures this order, but the sanitizer can't see inside TBB.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)

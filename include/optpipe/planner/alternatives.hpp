@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// One of several problems, with its bound and its plan, if it has one.
+/// One of several problems, with its bound and, if there is one, its plan.
 struct planned_alternative {
     /// A lower bound: no schedule of this problem is shorter.
     duration bound{};
@@ -39,11 +39,11 @@ struct alternatives_plan {
 };
 
 /// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
-/// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit holds for all problems
+/// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit covers all problems
 /// together. Problems are planned in ascending order of their bounds. A problem whose bound is no better than the best
 /// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. An invalid
-/// problem gives a refusal instead of an exception of type `input_error`, because it may merely lack memory for a
-/// microbatch. Contract: there is at least one problem, and all problems have the same units.
+/// problem is refused, and doesn't throw `input_error`, because it may merely lack memory for a microbatch. Contract:
+/// there is at least one problem, and all problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -69,7 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned again, for longer. Each round keeps half of them (successive halving).
+    /// Number of problems that are planned again, for longer. Each round keeps half of these problems (successive
+    /// halving).
     std::size_t finalists = 2;
 };
 
@@ -118,7 +119,7 @@ private:
     [[nodiscard]] static bool lacks_memory(const refusal& why) {
         return why.reason == refusal_reason::over_memory || why.reason == refusal_reason::over_host_memory;
     }
-    /// The refusal of the problem that lacks the least memory.
+    /// The refusal of the problem whose memory falls short by the least amount.
     [[nodiscard]] refusal worst_lack() const {
         const auto lack = [](const planned_alternative& each) { return each.refused->needed - each.refused->limit; };
         const auto rank_of = [&](const planned_alternative& each) {
@@ -129,7 +130,8 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans all problems that may have the best plan, by rising bound.
+    /// Computes the bounds of all problems. Then plans, in ascending order of their bounds, all problems that may have
+    /// the best plan.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -175,9 +177,9 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans the `kept` unsettled problems with the best plans again, for longer; if there are fewer unsettled
-    /// problems, all of them. If `kept` is 1, the best problem gets all remaining time. Otherwise, the best problems
-    /// share half of the remaining time.
+    /// Plans the `kept` unsettled problems with the best plans again, for longer. If there are fewer unsettled
+    /// problems, all of them are planned. If `kept` is 1, the best problem gets all remaining time. If `kept` is
+    /// larger, the best problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

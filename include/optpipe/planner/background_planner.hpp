@@ -32,11 +32,11 @@ namespace optpipe {
 struct background_options {
     /// The options with which each submission is planned. The background planner itself sets `start`, `stop`,
     /// `stops_without_plan`, `threads` and `processor`. Without a time limit, a search runs until its plan is proven
-    /// optimal, or every strategy has spent its effort.
+    /// optimal, or every strategy has used up its effort.
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The average share of the processor time of its threads that the planner may use, in (0, 1] (`processor_share`).
+    /// The share of its threads' processor time that the planner may use on average, in (0, 1] (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
     /// report nothing. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as
@@ -45,14 +45,14 @@ struct background_options {
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
 
-/// The best plan that a submission has had until now.
+/// The best plan found until now for a submission.
 struct background_plan {
-    /// The number of the submission, counted from 1; 0 before the first submission.
+    /// The number of the submission, counted from 1, or 0 before the first submission.
     std::uint64_t submission = 0;
-    /// Rises with each better schedule, and doesn't restart with a new submission. 0 before the submission's first
+    /// Increases with each better schedule, across all submissions. The version is 0 until the submission has a
     /// schedule.
     std::uint64_t version = 0;
-    /// The best schedule; null before the first schedule.
+    /// The best schedule, or null before the first schedule.
     std::shared_ptr<const optpipe::schedule> schedule{};
     duration objective = duration::unlimited();
     duration bound{};
@@ -60,14 +60,14 @@ struct background_plan {
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;
-    /// The refusal or the exception of `plan`, if there is no plan; empty otherwise.
+    /// The refusal or the exception of `plan`, if there is no plan, and empty otherwise.
     std::string failure{};
 };
 
-/// Plans on its own threads, one problem at a time; other threads poll for the best plan.
+/// Plans on its own threads, one problem at a time. Other threads poll for the best plan.
 ///
-/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
-/// from then on, `poll` reports only the new submission. The search for the new submission begins when the old search
+/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once.
+/// After `submit`, `poll` reports only the new submission. The search for the new submission begins when the old search
 /// has stopped. The destructor stops the search and waits until it has ended. All members may be called from any
 /// thread.
 class background_planner {
@@ -82,7 +82,7 @@ public:
     std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
     /// The best plan of the latest submission until now.
     [[nodiscard]] background_plan poll() const;
-    /// Waits until the latest submission has ended, at most for `time`. Returns whether the latest submission has
+    /// Waits until the latest submission has ended, for at most `time`. Returns whether the latest submission has
     /// ended.
     bool wait_for(std::chrono::duration<double> time) const;
     /// The processor time of all searches, in seconds.

@@ -14,26 +14,27 @@
 namespace optpipe {
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
-/// stages always lead to later stages; layers of different branches may share a stage. The search starts with
-/// partitions that are even by number of layers, and by work at the speeds of the ranks. Then the search moves one
-/// layer at a time from one stage to another, in the order of the resulting bounds. If there are few partitions, the
-/// search tries all that may be better, and proves that none is better than the result.
+/// stages always lead to later stages. Layers of different branches may share a stage. The search starts with
+/// partitions that evenly divide the number of layers, or the work at the speeds of the ranks. After these partitions,
+/// the search moves one layer at a time from one stage to another, in the order of the resulting bounds. If there are
+/// few partitions, the search tries all partitions that may be better, and proves that none is better than the result.
 ///
-/// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
+/// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
 /// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no
-/// tried partition has memory for one microbatch at a time, the refusal is that of the partition with the least
-/// shortage, and names its rank with the largest shortage. Throws `input_error` if `validate` rejects the problem.
+/// tried partition has memory for one microbatch at a time, the refusal is that of the partition that lacks the least
+/// memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the
+/// problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// Divides the layers among the stages of one pipeline, `p`; its stages stay on their ranks.
+/// Divides the layers among the stages of one pipeline, `p`. The stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
 /// edges, pins or `together` don't allow these counts, the closest partition that they allow is planned
 /// (`partition_plan::layers`). Refused if edges, pins and `together` allow no partition, or if one microbatch at a time
-/// doesn't fit. Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and
-/// `counts` has a number for each of its stages.
+/// doesn't fit in memory. Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline,
+/// and `counts` has a number for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

@@ -18,7 +18,7 @@ namespace optpipe {
 enum class plan_end {
     optimal,      ///< no schedule is better, except by rounding
     gap,          ///< the requested gap was reached
-    effort_spent, ///< all strategies have spent their effort
+    effort_spent, ///< all strategies have used up their effort
     time_limit,
     stop_request,
 };
@@ -44,7 +44,7 @@ struct contribution {
     /// unlimited if the strategy found no schedule.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times the strategy raised the bound, and the highest bound that it proved; 0 if it proved none.
+    /// Number of times the strategy raised the bound, and the highest bound that it proved, or 0 if it proved none.
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -52,8 +52,8 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// The objective of the schedule. If no schedule of the builder fits the memory, it is empty, and `why` has the
-    /// reason.
+    /// The objective of the schedule. If no schedule of the builder fits in memory, the objective is empty, and `why`
+    /// has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
@@ -64,7 +64,7 @@ struct builder_result {
 /// The method name of a plan that comes from `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
-/// Which plan from the cache was used: none, a plan of the same problem, or a plan of a similar problem.
+/// Whether a plan from the cache was used, and if so, whether it is a plan of the same problem or of a similar problem.
 enum class cache_use { none, exact, near };
 
 /// A schedule, and how it was found. `bound` is at most the objective of every valid schedule.
@@ -88,8 +88,8 @@ struct plan_result {
     std::optional<robust_result> robust{};
 };
 
-/// The best result of a builder of published schedules. Null if no published schedule fits, or if none was built
-/// because the plan came from the cache (`cached`).
+/// The best result of a builder of published schedules. Null if no published schedule fits in memory, or if none was
+/// built because the plan came from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

@@ -123,7 +123,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
-/// `options.start`, timed as a schedule of `p`; empty without a start. Throws `input_error` if `p` can't execute the
+/// `options.start`, timed as a schedule of `p`. Empty without a start. Throws `input_error` if `p` can't execute the
 /// start.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
@@ -242,8 +242,8 @@ private:
     }
 
     /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
-    /// less than a second; in time slices, it would be spread over the whole search. Without a time limit, the strategy
-    /// gets the effort of its first slice now, and more effort in later batches of the portfolio.
+    /// less than a second, but in time slices it would be spread over the complete search. Without a time limit, the
+    /// strategy gets the effort of its first slice now, and more effort in later batches of the portfolio.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -259,7 +259,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// All strategies; the adaptive strategy is left out if it has spent all its effort and would only repeat its
+    /// All strategies. The adaptive strategy is left out if it has used up its effort and would only repeat its
     /// results.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
@@ -279,8 +279,8 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. If
-    /// the time limit is short, `order_search` thus gets all of it. This suits starts that are plans of another draw of
-    /// the microbatches, because such plans are close to good plans of this draw.
+    /// the time limit is short, `order_search` thus gets all of the time. This search suits starts that were planned
+    /// for other microbatches, because such plans are close to good plans for the new microbatches.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -310,7 +310,8 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// Whether the cache is used. It is not if distinct pairs are limited, because entries don't say how they were.
+    /// Whether the cache is used. If distinct pairs are limited, the cache isn't used, because its entries don't record
+    /// such limits.
     [[nodiscard]] bool uses_cache() const {
         return !options_.cache.empty() && options_.most_distinct_pairs == plan_options{}.most_distinct_pairs;
     }
@@ -337,7 +338,7 @@ private:
     }
     /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; later orders differ little
+        constexpr std::size_t enough = 3; // later orders differ little from the first ones
         std::size_t executable = 0;
         const auto& p = state_.problem();
         for (const auto& adapted : adapted_orders(entry, p, enough)) {
@@ -392,7 +393,8 @@ private:
     }
 
     /// Reduces recomputation and transfers of the incumbent. Operations may start later, but the objective gets no
-    /// worse. The reduction gets a little time even if the search ended late. It gets no time after a stop request.
+    /// worse. The reduction gets a little time even if the search ended late. After a stop request, the reduction gets
+    /// no time.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})
@@ -451,7 +453,7 @@ private:
     const plan_options& options_;
     /// Whether the problem is plain, so that all searches apply.
     bool is_plain_;
-    /// End of the whole time limit. The search ends earlier, to leave time for cheaper storage options.
+    /// End of the time limit. The search ends earlier, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;

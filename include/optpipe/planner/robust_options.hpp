@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// The objective of a plan under random durations: a percentile of the step time.
+/// The objective of a plan under random durations. The objective is a percentile of the step time.
 struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// The percentile to minimize, in (0, 100].
@@ -15,17 +15,17 @@ struct robust_options {
     /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
     /// in fewer steps if these would take more than a tenth of the time limit.
     std::size_t samples = 100;
-    /// Number of operations that are timed in the steps that compare moves before the search ends, if there is no time
-    /// limit. 10 million take one or two seconds.
+    /// If there is no time limit, the search ends after its comparisons of moves have timed this number of operations.
+    /// 10 million take one or two seconds.
     std::size_t effort = 10'000'000;
 };
 
-/// Step times of the robust plan and of its reference under noise. They are measured in random steps that the search
-/// didn't use. The reference is the start or, without a start, the best plan without noise.
+/// Step times of the robust plan and of its reference under noise. The times are measured in random steps that the
+/// search didn't use. The reference is the start or, without a start, the best plan without noise.
 struct robust_result {
     duration mean{};
     duration percentile{};
-    /// The reference: its objective, mean and percentile.
+    /// Objective, mean and percentile of the reference.
     duration nominal_objective{};
     duration nominal_mean{};
     duration nominal_percentile{};

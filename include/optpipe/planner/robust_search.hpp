@@ -30,26 +30,26 @@
 
 namespace optpipe {
 
-/// How plans for a percentile are searched. Not tuned.
+/// How `robust_planner` searches. Not tuned.
 struct robust_parameters {
     /// Shares of the time, in (0, 1), for the plan without noise and for the plan with slack between ranks. All later
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile. These are the latest (and best) schedules found on the way to
-    /// the plan without noise and to the plan with slack.
+    /// Number of schedules that are ranked by percentile. The latest (and best) schedules found on the way to the plan
+    /// without noise and to the plan with slack are ranked.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
     /// A rejected move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
     /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
-    /// They take at most the share `confirmation_share` of the time limit, but there are at least `least_confirmation`
-    /// steps, so that percentiles are meaningful.
+    /// These steps take at most the share `confirmation_share` of the time limit, but there are at least
+    /// `least_confirmation` steps, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
-    /// Least relative gain in the percentile: a smaller gain may be a sampling error.
+    /// Least relative gain in the percentile. A smaller gain may be a sampling error.
     double least_gain = 1e-3;
 };
 
@@ -96,7 +96,7 @@ public:
             if (const auto moved = neighbour(random); moved && simulate(problem_, *moved)) offer(*moved);
         }
     }
-    /// The best order; null before the first accepted order.
+    /// The best order, or null before the first accepted order.
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
@@ -134,7 +134,7 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with longer messages: each message takes longer by the standard deviation of a forward. Schedules of
+/// The problem with longer messages. Each message takes longer by the standard deviation of a forward. Schedules of
 /// this problem thus have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal
 /// Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
@@ -156,7 +156,8 @@ struct compared_times {
     std::vector<duration> second{};
 };
 
-/// Times both orders in `count` random steps, or in at least `least` of them after a stop request.
+/// Computes the step times of the two orders in `count` random steps. After a stop request, at least `least` steps are
+/// used.
 inline compared_times compare_orders(const problem& p, const order& first, const order& second,
                                      const noise_model& noise, std::size_t count, std::size_t least, stop_check stop) {
     const noisy_order one{p, first};
@@ -172,8 +173,8 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 /// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks. Ranks the
 /// schedules found on the way by their percentiles in the same random steps. Improves the best schedule by moves that
 /// lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
-/// reference. Otherwise, returns the reference. The reference is the start if there is one, else the plan without
-/// noise.
+/// reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if there is
+/// one, and otherwise the plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -241,7 +242,7 @@ private:
         end_ -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
         return confirming;
     }
-    /// The order with the best percentile; the reference if nothing is better.
+    /// The order with the best percentile, or the reference if nothing is better.
     order improve() {
         robust_improver improver{p_, robust_, stop_check{options_.stop, end_}};
         improver.offer(reference_order_);
@@ -297,7 +298,7 @@ private:
     const clock::time_point begin_ = clock::now();
     std::mutex mutex_{};
     std::vector<std::shared_ptr<const schedule>> found_{};
-    /// The start or, without a start, the plan without noise.
+    /// The schedule to compare with. The reference is the start if there is one, and otherwise the plan without noise.
     schedule reference_{};
     order reference_order_{};
 };

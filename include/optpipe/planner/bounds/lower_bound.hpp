@@ -7,8 +7,8 @@
 
 namespace optpipe {
 
-/// The best lower bound that needs no search, on the objective of every valid schedule: the bound of
-/// `strong_bounds_of`, raised by `storage_mix_bound` if the problem is plain. Deterministic.
+/// The best lower bound, found without search, on the objective of every valid schedule. The result is the bound of
+/// `strong_bounds_of`. If the problem is plain, `storage_mix_bound` may raise this bound. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();
     return is_plain(p) ? storage_mix_bound(p, bound) : bound;

@@ -9,13 +9,14 @@
 
 namespace optpipe::detail {
 
-/// Counts the memory of one rank in cells of equal size. Stashes that fit the limit also fit the cells, because sizes
-/// are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
+/// Counts the memory of one rank in cells of equal size. Stashes that fit in memory also fit in the cells, because
+/// sizes are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common
+/// size.
 class memory_grid {
 public:
     memory_grid() = default;
     memory_grid(const std::vector<double>& sizes, double limit, double slack) {
-        if (limit + slack <= 0.0) return; // nothing has a size
+        if (limit + slack <= 0.0) return; // all sizes are zero
         for (std::size_t n = 1; n <= most_cells && limit > 0.0; ++n)
             if (divides(sizes, limit / static_cast<double>(n)) && slack < 0.5 * limit / static_cast<double>(n)) {
                 cells_ = n;
@@ -26,17 +27,17 @@ public:
         cell_ = (limit + slack) / static_cast<double>(most_cells);
     }
     [[nodiscard]] std::size_t cells() const { return cells_; }
-    /// The size in cells, rounded down; more than `cells()` if it exceeds the whole memory.
+    /// The size in cells, rounded down. If the size exceeds the memory, the result is more than `cells()`.
     [[nodiscard]] std::size_t cells_of(double size) const {
         const double exact = size / cell_ + nearly;
         return exact >= static_cast<double>(cells_ + 1) ? cells_ + 1 : static_cast<std::size_t>(exact);
     }
 
 private:
-    /// The number of cells if no unit divides all sizes. A coarser grid weakens the bound; a finer one takes longer.
-    /// Not tuned.
+    /// The number of cells if the sizes have no common divisor. With a coarser grid, the bound is weaker. With a finer
+    /// grid, the computation takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells; its sum over all stashes that fit stays far below one cell.
+    /// Tolerance of sizes, in cells. Even summed over all stashes that fit, the tolerance stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {
@@ -48,7 +49,7 @@ private:
     double cell_ = 1.0;
 };
 
-/// The most valuable multisets of stashes, for every number of cells: the unbounded knapsack.
+/// Finds the most valuable multiset of stashes for every number of cells (an unbounded knapsack).
 class memory_packing {
 public:
     struct item {

@@ -11,25 +11,25 @@
 
 namespace optpipe {
 
-/// Bound and schedule of a problem with a single rank, from its storage options alone.
+/// Bound and schedule of a problem with a single rank, computed from its storage options alone.
 struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
-    /// The order that runs one microbatch after the other, with the least recomputation that fits without offloading;
-    /// empty if nothing fits.
+    /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
+    /// offloading. Empty if no such order fits in memory.
     std::optional<order> best{};
 };
 
-/// Decides the storage options of a single rank as a knapsack. When a gradient of a microbatch starts on the last
-/// stage, all stashes of the microbatch are in memory or on the host. When a gradient starts on another stage, the
-/// microbatch's stashes of all earlier stages are in memory or on the host. So whenever a gradient of a microbatch
-/// starts, the sum of that microbatch's stashes fits the memory, and the extra work of the options is at least the
-/// optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: all
-/// offloads end before the gradient of the last stage starts, and all reloads start later.
+/// Chooses the storage options of a single rank by solving a knapsack problem. When a gradient of a microbatch starts
+/// on the last stage, all stashes of the microbatch are in memory or on the host. When a gradient starts on another
+/// stage, the microbatch's stashes of all earlier stages are in memory or on the host. So whenever a gradient of a
+/// microbatch starts, all stashes of that microbatch fit in memory together. Therefore, the extra work of the options
+/// is at least the optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the
+/// transfers, because all offloads end before the gradient of the last stage starts, and all reloads start later.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
-/// choices, a number that isn't tuned; longer lists are thinned, which lowers the bound. Contract: the problem is plain
-/// and has one rank.
+/// choices (not tuned). Longer lists are thinned, which lowers the bound. Contract: the problem is plain and has one
+/// rank.
 [[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
                                                  std::size_t most_choices = 1U << 12U);
 
@@ -52,15 +52,15 @@ struct single_device_result {
 namespace optpipe {
 namespace detail {
 
-/// One storage option for each of the first stages, for one microbatch, with the sums of memory and time.
+/// Storage options of the first stages for one microbatch, with their total memory and time.
 struct knapsack_choice {
-    /// Memory that these stashes hold when the gradient of the last stage starts.
+    /// Memory that the stashes hold when the gradient of the last stage starts.
     memory_size held{};
-    /// Time of recomputations, whether ahead of backwards or inside them.
+    /// Time of recomputations, before backwards or inside them.
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Position of the choice to which this one adds a stage, and the option of the added stage.
+    /// Index of the choice to which this one adds a stage, and the option of the added stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 
@@ -71,7 +71,7 @@ struct knapsack_choice {
 
 class storage_knapsack {
 public:
-    /// `with_transfers`: whether stashes may be offloaded.
+    /// `with_transfers` tells whether stashes may be offloaded.
     storage_knapsack(const problem& p, bool with_transfers, std::size_t most_choices)
         : p_{p}, with_transfers_{with_transfers}, most_choices_{most_choices} {}
 
@@ -87,7 +87,7 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // This limit doesn't hold with transfers, because stashes may be offloaded during the backwards.
+                    // With transfers, the limit doesn't hold, because stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
@@ -135,8 +135,8 @@ private:
         }
         return choices;
     }
-    /// Drops each choice if another one is at least as good. Choices are sorted by memory, so without transfer times,
-    /// only the last kept choice can be as good as the next one.
+    /// Drops each choice that is no better than another one. Choices are sorted by memory, so without transfer times, a
+    /// choice needs to be compared only with the last kept one.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
@@ -151,7 +151,8 @@ private:
         }
         choices = std::move(best);
     }
-    /// Merges each two neighbouring choices into one that is as good as both, until at most `most_choices_` are left.
+    /// Merges pairs of neighbouring choices until at most `most_choices_` are left. A merged choice is at least as good
+    /// as either of the two.
     void thin(std::vector<knapsack_choice>& choices) {
         while (choices.size() > most_choices_) {
             std::vector<knapsack_choice> merged;
@@ -175,7 +176,7 @@ private:
     std::vector<std::vector<knapsack_choice>> lists_;
 };
 
-/// The least time of a step in which all microbatches have the same choice; see `single_device`.
+/// The least time of a step in which all microbatches have the same choice (see `single_device`).
 class single_device_times {
 public:
     explicit single_device_times(const problem& p) : microbatches_{static_cast<double>(p.graph.microbatches())} {

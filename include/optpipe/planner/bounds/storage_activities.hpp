@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// The activities of a (stage, microbatch) on its rank.
+/// The activities of one microbatch on one stage.
 enum activity : std::size_t {
     run_forward,
     run_gradient,
@@ -26,22 +26,22 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place: at least `head` after the window's start, and at
-/// least `tail` before its end.
+/// The part of a rank's window in which an activity can take place. The activity is at least `head` after the window's
+/// start, and at least `tail` before its end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
 };
 
-/// The least that a microbatch needs with one storage option of a stage. Sizes are in cells of the rank's memory;
-/// `cells` has those of the stash during each activity. If backwards may be split, a B counts as an I followed at once
-/// by a W. If W would hold more than B, the option appears twice instead: once with I and W, once with B as a gradient
-/// without W.
+/// The least time and memory that a microbatch needs with one storage option of a stage. Sizes are in cells of the
+/// rank's memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
+/// that is followed at once by its W. If a split backward would hold more memory than a full B, the option appears
+/// twice: once with I and W, and once with the full B as a gradient without W.
 struct option_needs {
-    /// The place of the rank in `group_needs`.
+    /// The index of the rank in `group_needs`.
     std::size_t rank = 0;
     std::size_t stage = 0;
-    /// The duration of each activity; 0 if there is none.
+    /// The duration of each activity, or 0 if there is none.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
@@ -54,7 +54,7 @@ struct option_needs {
     std::size_t held = 0;
     std::size_t left = 0;
     std::size_t restored = 0;
-    /// Cells held between I and W.
+    /// Cells that the weight stash takes between I and W.
     std::size_t pending = 0;
 };
 
@@ -98,7 +98,7 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time from the end of a B to the end of the window: no W follows, but the operations that use the
+        // The least time from the end of a full B to the end of the window. No W follows, but operations that use the
         // B's gradient do.
         const bool hands_on = !p.is_first(s) && !(is_first && p.objective == objective_kind::span);
         is_first = false;

@@ -9,10 +9,10 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every valid schedule, at least `known`: the largest objective that the storage mix
-/// of one rank, or of the ranks that share a link, refutes. Takes milliseconds to a second, limited by `work`, the
-/// approximate number of matrix and knapsack entries that are read for each of them. Contract: `validate` accepts the
-/// problem, which is plain.
+/// A lower bound on the objective of every valid schedule. The result is at least `known`. There is one linear program
+/// per rank, and one per group of ranks that share a link (`storage_mix_program`). The result is the largest objective
+/// that any of these programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the number of
+/// matrix and knapsack entries that one linear program reads. Contract: `validate` accepts the problem, which is plain.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -41,7 +41,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether the program of rank `r` can't bound more than its work: no memory limit makes it choose among options.
+/// Whether the linear program of rank `r` can't bound more than the rank's work, because no memory limit forces a
+/// choice among options.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;
     for (const stage s : p.graph.all_stages())
@@ -58,7 +59,7 @@ inline bool may_offload(const problem& p, rank r) {
     return false;
 }
 
-/// The ranks that share each link and may offload; links with fewer than two of them are left out.
+/// The ranks that share a link and may offload, for each link that has at least two such ranks.
 inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     std::vector<std::vector<rank>> links(p.graph.ranks());
     for (const rank r : p.graph.all_ranks())
@@ -67,9 +68,10 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// All ranks on their own, except those without a choice, and then those that share a link together. The last ranks are
-/// first: most problems are bounded by the epilogues of these ranks, and a known bound shortens the work on others.
-/// If the objective is the span, the windows of ranks begin at different times, so ranks aren't put together.
+/// First the groups of a single rank, except ranks without a choice. After these, for each link, the group of ranks
+/// that share the link. The last ranks come first, because most problems are bounded by the epilogues of these ranks,
+/// and a known bound shortens the work on the other groups. If the objective is the span, ranks aren't grouped, because
+/// their windows begin at different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

@@ -17,7 +17,7 @@
 
 namespace optpipe::detail {
 
-/// Which copies of one rank exclude each other, and which of a link.
+/// Which copies exclude each other, on one rank and on one link.
 struct copy_rules {
     /// A rank runs one copy at a time, out or in.
     bool one_at_a_time = false;
@@ -25,42 +25,44 @@ struct copy_rules {
     bool half_duplex = false;
 };
 
-/// A linear program over the options that the microbatches of one rank use, and over the states of the rank; or of
-/// several ranks that share a link. Its optimum is at most the objective of any valid schedule.
+/// A linear program for one rank, or for several ranks that share a link. The program decides which options the
+/// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
+/// valid schedule.
 ///
-/// It minimizes T. Its variables are the shares x ≥ 0 of each stage's microbatches that use each option (integral
-/// numbers of microbatches), and the time that the rank spends in each state. A state has at most one running
-/// operation, at most one copy (or one in each direction), and a multiset of waiting stashes that fit into the memory
-/// together (as the patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length
-/// T is divided at the times at which an activity becomes possible or impossible (`time_windows`); the parts at both
-/// ends have fixed lengths.
+/// The program minimizes T. Some variables are shares x ≥ 0: one for each stage and option, of the microbatches that
+/// use the option (an integral number of microbatches). The other variables are the times that the rank spends in each
+/// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
+/// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
+/// Gomory's cutting stock problem. The window of length T is divided at the times at which an activity becomes possible
+/// or impossible (`time_windows`). The parts at both ends have fixed lengths.
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
-///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded. A
-///   stash that doesn't fit the host isn't offloaded; otherwise, host memory isn't counted.
-/// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
-///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
-///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
-///   O/o − R/r are offloaded. Counted from the end, the inequalities hold with opposite signs, because in total each
-///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
-///   gradients after the last.
+/// - At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. It takes its
+///   full size while it is copied or recomputed, or if it is kept. While it is offloaded, it takes the size of the
+///   part left on the device. A stash that doesn't fit in host memory isn't offloaded. Otherwise, host memory isn't
+///   counted.
+/// - At an instant t between two parts of the window, the stashes on the device also fit in memory together.
+///   Operations may be partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the
+///   durations. Then at least F/f − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i
+///   have been recomputed, and at most O/o − R/r are offloaded. Counted from the end of the window, the inequalities
+///   hold with opposite signs, because each operation runs for all microbatches in total. So only few forwards can
+///   run before the first gradient, and only few weight gradients after the last gradient.
 ///
 /// - If several ranks share a link, their windows are divided at the same times, and T is common. In each part, the
-///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) last no longer
-///   together than the part: a link carries one copy at a time.
+///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) together last no
+///   longer than the part, because a link carries one copy at a time.
 ///
-/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥ 0 of the
-/// link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most valuable state
-/// + ν) − Σ_instants (most valuable stashes), where a copy costs ν. It is scaled such that the middle part, which grows
-/// with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
+/// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
+/// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most
+/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The bound is scaled such that the
+/// middle part, which grows with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which makes the
-    /// shares integral numbers of microbatches; it visits the node with the least bound first.
+    /// A lower bound on the objective, at least `known`. A share of `work` is reserved for branch and bound, which
+    /// makes the numbers of microbatches integral. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -71,7 +73,7 @@ public:
             std::push_heap(open.begin(), open.end(), later);
         };
         add(root(), work);
-        if (open.front().bound <= known_) return known_; // another rank bounds the step
+        if (open.front().bound <= known_) return known_; // this program can't raise the known bound
         constexpr double part_for_tree = 0.1;
         const double tree_work = done_ + part_for_tree * work;
         for (;;) {
@@ -92,8 +94,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound: limits on the number of microbatches that use each option, and these numbers at the
-    /// optimum of the relaxation.
+    /// A node of branch and bound. A node limits the number of microbatches that use each option, and has the numbers
+    /// of microbatches at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -114,7 +116,7 @@ private:
         return true;
     }
     [[nodiscard]] std::size_t cells_of(const option_needs& n) const { return needs_.cells[n.rank]; }
-    /// The option with the most fractional share; the number of options if all shares are integral.
+    /// The option with the most fractional share, or the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
         std::size_t branch = shares.size();
@@ -131,7 +133,7 @@ private:
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
-        at_.shares = at_.low; // integral, so that an unsolved node isn't branched on
+        at_.shares = at_.low; // integral shares, so that the search doesn't branch on an unsolved node
         for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
             const auto status = solve_master(most_work, is_late);
             if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;
@@ -156,7 +158,7 @@ private:
         }
     }
     static constexpr std::size_t most_rounds = 500;
-    /// The reduced cost, in units of `known`, from which a column is worth adding.
+    /// The reduced cost, in units of `known`, above which a column is worth adding.
     static constexpr double optimality = 1e-7;
     /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
@@ -166,8 +168,9 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between head
-    /// and tail. `rows` has one row for each rank, `link` one for each direction, or the same for both.
+    /// A part of the window. `from` and `to` are counted from the window's start in the head, and from its end in the
+    /// tail. The middle part lies between head and tail. `rows` has one row for each rank. `link` has one row for each
+    /// direction, or twice the same row.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -175,7 +178,7 @@ private:
         std::vector<std::size_t> rows{};
         std::array<std::size_t, 2> link{no_row, no_row};
     };
-    /// A moment of a rank's window: `at` after its start, or before its end.
+    /// A moment of a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
     struct instant {
         std::size_t rank = 0;
         int side = 1;
@@ -230,7 +233,7 @@ private:
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
         });
     }
-    /// The program with all rows, and with the columns without which it may be infeasible.
+    /// Makes the program with all rows, and with enough columns to be feasible.
     milp::simplex first_program() {
         split_window();
         milp::linear_program rows;
@@ -254,7 +257,7 @@ private:
             const double most = j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_;
             for (std::size_t r = 0; r < needs_.cells.size(); ++r)
                 j.rows.push_back(row(-infinite, most));
-            if (needs_.cells.size() == 1) continue; // the states of the only rank obey the link
+            if (needs_.cells.size() == 1) continue; // a single rank's states already respect the link
             j.link[0] = row(-infinite, most);
             j.link[1] = rules_.half_duplex ? j.link[0] : row(-infinite, most);
         }
@@ -327,8 +330,8 @@ private:
         }
     }
 
-    /// Visits the effect on the rows of one unit of time (in units of `known`) during which activity k of option i runs
-    /// in interval j.
+    /// Activity k of option i runs for one unit of time (in units of `known`) in interval j: visits the effect on each
+    /// row.
     template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
@@ -367,7 +370,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise this
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise the
     /// bound.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
@@ -394,13 +397,13 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// What one unit of the link's time in interval j costs, in both directions.
+    /// The price of one unit of the link's time in interval j, for both directions.
     [[nodiscard]] double price_of_link(const interval& j, const std::vector<double>& multipliers) const {
         if (j.link[0] == no_row) return 0.0;
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
     }
-    /// Makes the multipliers nonnegative, and those of links nonpositive, except those of the equations (the rows for
-    /// running times).
+    /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign.
+    /// Multipliers of links become nonpositive, and all others nonnegative.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -458,8 +461,7 @@ private:
         if (best > -multipliers[j.rows[r]] + optimality) add_state(j, r, running, offered.free);
         return best * rounding;
     }
-    /// Stashes that may be in the memory of a rank: those that are packed, and the most valuable of each stage that
-    /// takes no memory.
+    /// The most valuable of a stage's stashes that take no memory. Stashes that take memory are packed instead.
     struct free_stash {
         std::size_t id = no_row;
         double value = 0.0;
@@ -472,8 +474,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i, with an id of their own. Stashes that take memory are packed. Of the others, those of
-    /// all microbatches count, with the most valuable option of their stage.
+    /// Offers stashes of option i, under an id of their own. Stashes that take memory are packed. Stashes that take no
+    /// memory count for all microbatches, and only the most valuable stash of each stage is kept.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
@@ -598,7 +600,7 @@ private:
     std::vector<std::size_t> share_columns_{};
     std::vector<column> found_{};
     double done_ = 0.0;
-    milp::simplex master_; // the last member, because its rows come from the others
+    milp::simplex master_; // initialized last, because its rows come from the other members
 };
 
 } // namespace optpipe::detail

@@ -25,8 +25,9 @@ namespace optpipe {
 
 using operation_sequence = std::vector<operation>;
 
-/// The difference between two storage options. Their numbers are compared first (a missing transfer has size 0 and time
-/// 0). Options with equal numbers differ if only one of them has transfers.
+/// The difference between two storage options. The sizes and times of the options are compared first, with size 0 and
+/// time 0 for a missing transfer. If these numbers are equal, the options differ only if exactly one of them has
+/// transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -43,8 +44,8 @@ struct option_difference {
     return result;
 }
 
-/// The position of the option that differs least from `to`. If several options differ equally little, the first of
-/// them. Contract: `among` isn't empty.
+/// The index of the option that differs least from `to`. Among options that differ equally little, the first one is
+/// taken. Contract: `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)
@@ -52,8 +53,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations: each option in the lists `from` by the most similar option in the
-/// lists `to`. Contract: the options exist in `from`.
+/// Replaces the storage options of the operations. Each option in the lists `from` is replaced by the most similar
+/// option in the lists `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -77,8 +78,8 @@ struct option_difference {
     return follow_storage(p, all, storage_in_use(p, all));
 }
 
-/// The order `all` with fewer microbatches, `to` instead of `from`. The first `kept` and the last `to - kept`
-/// microbatches remain.
+/// The order `all`, with the number of microbatches reduced from `from` to `to`. The first `kept` and the last `to -
+/// kept` microbatches remain.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
     operation_sequence result;
@@ -111,9 +112,9 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
-/// and `at + period` as often as necessary. The result is executable if the repeated section is one period of a steady
-/// state.
+/// The order `all` with more microbatches. The section between the first stage's forwards of microbatches `at` and `at
+/// + period` is repeated as often as necessary. The result is executable if the repeated section is one period of a
+/// steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -151,7 +152,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // This order is executable in any case: the new microbatches follow all others, one at a time.
+    // This order is always executable, because the new microbatches follow all others, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -164,8 +165,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all`, in which only parts of whole pairs are marked: a forward and a backward that follow one another on
-/// their rank, and that `p.overlaps` lists.
+/// The order `all` with only complete pairs marked. A complete pair is a forward and a backward that follow one another
+/// on their rank and that `p.overlaps` lists.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet
@@ -198,7 +199,7 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 
 namespace detail {
 
-/// Renumbers the microbatches of an order, and the entries of `work`, in the order of the microbatches' first forwards.
+/// Renumbers the microbatches of an order in the order of their first forwards, and permutes `work` accordingly.
 /// Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
@@ -216,7 +217,7 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, in which the sequence of large and small microbatches is as in `of`.
+/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`.
 /// Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();

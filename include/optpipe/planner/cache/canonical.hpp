@@ -19,7 +19,7 @@ struct canonical_option {
     double transfer_size = 0.0;
     double recompute = 0.0;
     double backward_extra = 0.0;
-    /// The times of the transfers; infinite if nothing is offloaded.
+    /// The times of the transfers. Infinite if nothing is offloaded.
     double offload = std::numeric_limits<double>::infinity();
     double reload = std::numeric_limits<double>::infinity();
 
@@ -36,34 +36,35 @@ using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
-/// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
+/// problems with equal forms have the same schedules, operation by operation, up to the units and the indices of
 /// storage options.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// Times, in units of the work of one microbatch without factors: forward, backward for input and backward for
-    /// weight of each stage; then the messages of each edge, forth and back; then the delay of each group; then the
-    /// duration of each pair.
+    /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
+    /// each stage. After these times come the messages of each edge (forward and backward), the delay of each group,
+    /// and the duration of each pair.
     std::vector<double> times{};
-    /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
-    /// there are slices, and `held` of each edge if the stages aren't a chain; then the memory of each pair.
+    /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.
+    /// Then come `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and the
+    /// memory of each pair.
     std::vector<double> stashes{};
-    /// Limits of each rank, in units of the largest stash; a limit is infinite if it exceeds the need of all
-    /// microbatches together.
+    /// Limits of each rank, in units of the largest stash. A limit is infinite if all microbatches together fit in
+    /// memory.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
-    /// The scale of the tolerance in comparisons of memory.
+    /// The scale for the tolerance when memory sizes are compared.
     double memory_scale = 0.0;
     /// The storage options of each stage, in ascending order.
     std::vector<canonical_options> storage{};
-    /// The draw of microbatches. `slices` has the number of slices of each sequence, and is empty if no sequence has
-    /// several slices. `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
+    /// `slices` has the number of slices of each sequence, and is empty if no sequence has several slices.
+    /// `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
     std::vector<std::size_t> slices{};
     std::vector<std::size_t> factor_rows{};
-    /// Five tables: the factors of forward, backward for input, backward for weight, message and memory. Each row of a
-    /// table has one number per microbatch.
+    /// Five tables, with the factors of F, I, W, messages and memory. Each row of a table has one number per
+    /// microbatch.
     std::vector<double> factors{};
 
     /// Whether microbatches differ, or are slices.
@@ -90,8 +91,8 @@ struct canonical_units {
 /// The time of computation on each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name; forms that differ by rounding almost always have the same
-/// name, too.
+/// A short name of `form`. Equal forms have the same name. Forms that differ only by rounding almost always have the
+/// same name, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe
@@ -192,7 +193,8 @@ private:
         }
         return text;
     }
-    /// ", backward none input full, edges 0-2 1-2, group 1 2, pairs 0B0 1I0"; empty for a chain that is trained.
+    /// ", backward none input full, edges 0-2 1-2, group 1 2, pairs 0B0 1I0". Empty for a chain of stages with full
+    /// backwards.
     [[nodiscard]] std::string graph_text() const {
         std::string text;
         const auto is_trained = [](const stage_costs& c) { return c.gradients == gradient_kind::full; };
@@ -297,7 +299,7 @@ private:
             equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
         return equal;
     }
-    /// The limit of rank `r` in canonical units; infinite if all memory that could be held at once fits.
+    /// The limit of rank `r` in canonical units. Infinite if all memory that could be held at once fits.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
         memory_size beside{};
@@ -321,14 +323,14 @@ private:
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
     }
-    /// The sum over all microbatches of their factors on memory.
+    /// The sum of the memory factors of all microbatches.
     [[nodiscard]] double memory_factors(stage s) const {
         double sum = 0.0;
         for (const microbatch m : p_.graph.all_microbatches())
             sum += p_.microbatches.factors(s, m).memory;
         return sum;
     }
-    /// The largest size that a storage option of the stage offloads; empty if no option offloads.
+    /// The largest size that a storage option of the stage offloads. Empty if no option offloads.
     [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
         std::optional<memory_size> most;
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
@@ -363,7 +365,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // the number of times of a stage, whose tables come first
+    constexpr std::size_t times = 3; // forward, I and W, whose tables come first
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

@@ -35,8 +35,8 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
 /// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // Two sizes are compared: the memory that stays on the device, and the memory that is transferred. Together they
-    // are an option's `held`. The activation, which a recomputation restores, is among the compared `stashes`.
+    // The memory that stays on the device and the memory that is transferred are compared. The sum of the two is an
+    // option's `held`. The activation, which a recomputation restores, is among the compared `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -72,14 +72,14 @@ inline std::span<const double> factors_of_times(const canonical_problem& of) {
 inline std::span<const double> factors_of_memory(const canonical_problem& of) {
     return std::span{of.factors}.last(of.factors.size() / factor_tables);
 }
-/// Whether the draws of two forms differ only in numbers. Microbatches with equal positions are compared.
+/// Whether the microbatches of two forms differ only in numbers. Microbatches with equal indices are compared.
 inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
     return a.slices == b.slices && a.factors.size() == b.factors.size();
 }
 
 } // namespace detail
 
-/// Whether two forms differ only in numbers, in storage options, and in the draw of microbatches.
+/// Whether two forms differ only in numbers, in storage options, and in their microbatches (`slices` and `factors`).
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
@@ -87,7 +87,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
            a.factor_rows == b.factor_rows;
 }
 
-/// Whether two forms are of the same problem, up to rounding.
+/// Whether two forms describe the same problem, up to rounding.
 [[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
     const auto equal = [](std::span<const double> x, std::span<const double> y) {
         return detail::at_least(x, y) && detail::at_least(y, x);
@@ -104,27 +104,28 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
            std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
 }
 
-/// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
+/// The bound for `asked` that follows from a bound for `known`, or 0 if none follows. Bounds are in canonical units.
 ///
 /// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
 /// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` can be turned
-/// into a schedule of `known` whose objective is divided by f: leave out the additional microbatches, and scale times
-/// by 1/f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the
-/// numbers.
+/// into a schedule of `known` by leaving out the additional microbatches and scaling times by 1/f. This divides the
+/// objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of
+/// the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more. This option replaces the option
 /// of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of the offload.
-/// It then takes only the part left on the device until the reload starts, then `held` again, and the activation from
-/// the start of a recomputation. None of these sizes, nor the memory on the host, is larger with the option of `known`.
-/// The operations of the option of `known` start at the same times as those of `asked`, and end no later. Operations
-/// that the option of `known` lacks are left out. Thus dependent operations don't start too early, lanes run one
-/// operation at a time, and memory is freed no later. Further options of `known` don't matter, because they could only
-/// make schedules of `known` shorter. If `asked` has an option that no option of `known` can replace, no bound follows.
+/// After the offload, the stash takes only the part left on the device until the reload starts, and then `held` again.
+/// From the start of a recomputation, it takes the activation. None of these sizes, nor the memory on the host, is
+/// larger with the option of `known`. The operations of the option of `known` start at the same times as those of
+/// `asked`, and end no later. Operations that the option of `known` lacks are left out. Thus dependent operations don't
+/// start too early, lanes run one operation at a time, and memory is freed no later. Further options of `known` don't
+/// matter, because they could only make schedules of `known` shorter. If `asked` has an option that no option of
+/// `known` can replace, no bound follows.
 ///
-/// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
-/// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of
-/// the other factors lowers the bound. With pairs, only a bound for the same problem is implied then, because the
-/// factor of a pair is an average, weighted by the durations of its parts.
+/// If microbatches differ, both problems must have the same number of microbatches. A microbatch of `asked` then stands
+/// for the microbatch of `known` with the same index. Its factors on memory must not be smaller, and the least ratio of
+/// the other factors lowers the bound. If microbatches differ and there are pairs, only a bound for the same problem is
+/// used, because the factor of a pair is an average, weighted by the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,

@@ -13,11 +13,11 @@ struct cache_entry {
     canonical_problem of{};
     double objective = 0.0;
     double bound = 0.0;
-    /// The time in seconds given to the search; infinite after a proof.
+    /// The time in seconds given to the search. Infinite after a proof.
     double budget = 0.0;
     /// The strategy that found the schedule.
     std::string method{};
-    /// Operations in the order of their starts. An operation's storage option is a position in `of.storage`.
+    /// Operations in the order of their starts. An operation's storage option is an index into `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

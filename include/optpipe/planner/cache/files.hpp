@@ -16,7 +16,7 @@
 
 namespace optpipe::detail {
 
-/// At most the first `most` bytes of a file; empty if the file can't be read.
+/// At most the first `most` bytes of a file. Empty if the file can't be read.
 inline std::optional<std::string> read_cache_file(const std::filesystem::path& path, std::size_t most) {
     std::ifstream in{path, std::ios::binary};
     if (!in) return std::nullopt;
@@ -61,7 +61,7 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers; temporary files of
+/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers. Temporary files of
 /// earlier versions are removed after an hour.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);

@@ -22,12 +22,13 @@ struct cache_hits {
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective in canonical units: the highest bound that follows from an entry.
+    /// A lower bound on the objective, in canonical units. The bound is the highest one that follows from an entry of
+    /// the cache.
     double bound = 0.0;
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped. `warn` gets a sentence for each of them.
+/// can't be read or written are skipped. `warn` gets a sentence for each such file.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -125,7 +126,7 @@ private:
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
     static constexpr std::size_t most_entries = 256;
-    /// Limits of the sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
+    /// Largest sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -138,8 +139,7 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry is of another
-    /// version.
+    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry has another version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {
@@ -172,7 +172,7 @@ private:
     }
 
     /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. A good plan
-    /// of a distant draw may be more useful than a hasty plan of a similar draw.
+    /// for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -183,8 +183,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The distance between two draws: the mean distance of microbatches that correspond. Microbatches are sorted by
-    /// work in both draws, and those with equal positions correspond.
+    /// The mean distance of corresponding microbatches. The microbatches of each problem are sorted by work, and those
+    /// with equal positions correspond.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);
@@ -211,7 +211,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // a logarithm; thus ratios larger than about 20 count as 20
+        constexpr double most = 3.0; // the logarithm of the largest ratio, about 20; larger ratios count as this ratio
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

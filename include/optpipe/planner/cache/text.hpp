@@ -40,7 +40,7 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     return line + '\n';
 }
 
-/// The line of an entry that holds a list of counts.
+/// A line of an entry, with a list of counts.
 inline std::string cache_counts(std::string_view name, const std::vector<std::size_t>& values) {
     std::string line{name};
     for (const auto value : values)
@@ -48,7 +48,8 @@ inline std::string cache_counts(std::string_view name, const std::vector<std::si
     return line + '\n';
 }
 
-/// The numbers of all storage options: for each stage, its number of options, then the numbers of each option.
+/// The numbers of all storage options. For each stage, the list has the number of options, and then the numbers of each
+/// option.
 inline std::vector<double> numbers_of(const std::vector<canonical_options>& storage) {
     std::vector<double> numbers;
     for (const auto& options : storage) {
@@ -76,12 +77,13 @@ inline std::optional<std::vector<canonical_options>> storage_of_numbers(const st
     return storage;
 }
 
-/// "0F0"; "0F0:2" for storage option 2 (option 0 isn't written); "0F0+" and "0F0+:2" for a part of a pair.
+/// Examples are "0F0", "0F0:2" for storage option 2 (option 0 isn't written), and "0F0+" and "0F0+:2" for a part of a
+/// pair.
 inline std::string cache_word(const operation& op) {
     const auto word = op.is_paired ? to_string(op) + '+' : to_string(op);
     return op.storage == 0 ? word : word + ':' + std::to_string(op.storage);
 }
-/// The inverse of `cache_word`; empty for any other text, or if the problem lacks the operation or the option.
+/// The inverse of `cache_word`. Empty for any other text, or if the problem lacks the operation or the option.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
     auto name = word.substr(0, colon);
@@ -127,7 +129,7 @@ public:
         if (text.size() == name.size()) return text.substr(name.size());
         return text[name.size()] == ' ' ? text.substr(name.size() + 1) : fail();
     }
-    /// Reads a number that isn't negative; infinity is allowed.
+    /// Reads a nonnegative number, which may be infinite.
     double number(std::string_view word) {
         double value = 0.0;
         const auto* const end = word.data() + word.size();
@@ -186,7 +188,7 @@ inline bool makes_sense(const canonical_option& o) {
     return std::isfinite(o.held + o.transfer_size + o.recompute + o.backward_extra) &&
            std::isfinite(o.offload) == std::isfinite(o.reload);
 }
-/// Whether the draw of microbatches fits the numbers of stages and microbatches.
+/// Whether the data about differing microbatches fits the numbers of stages and microbatches.
 inline bool draw_makes_sense(const canonical_problem& of) {
     std::size_t slices = 0;
     for (const auto count : of.slices)
@@ -200,7 +202,7 @@ inline bool draw_makes_sense(const canonical_problem& of) {
            std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
 }
 /// Whether the fields of an entry make sense. A shape that contradicts the rest of the entry can only come from a
-/// forged file; the plan in such a file fails `validate`.
+/// forged file. The plan in such a file fails `validate`.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;
@@ -235,12 +237,12 @@ inline bool makes_sense(const cache_entry& e) {
     return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
 }
 
-/// The head of an entry: all fields except the operations, and the size of the head's text.
+/// The head of an entry. The head has all fields except the operations, and the size of the head's text.
 struct cache_entry_head {
     cache_entry entry{};
     std::size_t size = 0;
 };
-/// Reads the head of an entry; empty if the text doesn't begin with a valid head.
+/// Reads the head of an entry. Empty if the text doesn't begin with a valid head.
 [[nodiscard]] inline std::optional<cache_entry_head> parse_cache_head(std::string_view text) {
     detail::cache_reader in{text};
     cache_entry_head head;
@@ -271,7 +273,7 @@ struct cache_entry_head {
     return head;
 }
 
-/// The inverse of `to_text`; empty for any other text.
+/// The inverse of `to_text`. Empty for any other text.
 [[nodiscard]] inline std::optional<cache_entry> parse_cache_entry(std::string_view text) {
     auto head = parse_cache_head(text);
     if (!head) return std::nullopt;

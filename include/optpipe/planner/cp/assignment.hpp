@@ -20,7 +20,7 @@ namespace optpipe::cp {
 
 /// Starts of all tasks and values of all variables of a model.
 struct assignment {
-    /// The start of each task; absent tasks start at 0.
+    /// The start of each task. Absent tasks start at 0.
     std::vector<ticks> starts{};
     /// The value of each Boolean variable.
     std::vector<bool> values{};
@@ -60,7 +60,7 @@ public:
         for (std::size_t j = 0; j < forwards_.size(); ++j)
             set(own_->storage.uses[user_of(j)][j]);
     }
-    /// Sets the literals that tell which operations of this stage and of the stage before have the same microbatch.
+    /// Sets the literals that tell which operations of this stage and of the previous stage have the same microbatch.
     void read_links(const stage_to_assignment& before) {
         const auto& all = own_->storage;
         if (all.next_forward.empty()) return;
@@ -185,7 +185,7 @@ private:
         set(first, read);
         set(gradient, time(read.start) + length(first));
     }
-    /// Weight gradients outside full backwards run in the order of their gradients, as far as the model sorts them.
+    /// Weight gradients outside full backwards run in the order of their gradients if the model sorts them.
     void read_weights() {
         if (own_->weight.empty()) return;
         if (model_->order().is_sorted())
@@ -297,8 +297,8 @@ private:
     }
     void read_choices() {
         const auto& m = model_->tasks();
-        // Variables without tasks are set before. A presence is set before the choices that depend on it, because its
-        // variable comes first.
+        // Variables without tasks have been set already. A presence variable comes before the choices that depend on
+        // it, so it is set first.
         for (std::uint32_t v = 1; v < m.variables(); ++v) {
             const auto& c = m.choices[v];
             if (c.first == c.second) continue;
@@ -326,8 +326,9 @@ public:
     stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names` has the microbatch of each forward. At the call, the forwards are those of the stage before this one; on
-    /// return, those of this stage. Returns false if the stage has no schedule without overtaking.
+    /// `names` has the microbatch of each forward. Before the call, `names` refers to the forwards of the previous
+    /// stage. On return, `names` refers to the forwards of this stage. Returns false if the stage has no schedule
+    /// without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;
@@ -349,13 +350,13 @@ public:
     }
 
 private:
-    /// How a stash is stored: its option, and the tasks of this option.
+    /// How a stash is stored: the chosen option, and the tasks of this option.
     struct stored {
         std::size_t option;
         stored_stash tasks;
     };
 
-    /// The column in which `row` has a true literal; `row` itself if there are no literals.
+    /// The column in which `row` has a true literal, or `row` itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =
@@ -427,7 +428,7 @@ private:
     return detail::schedule_to_assignment{m, s}.result();
 }
 
-/// The schedule of a solution of the model; empty if a solution of a pooled model has no schedule without overtaking.
+/// The schedule of a solution of the model. Empty if a solution of a pooled model has no schedule without overtaking.
 [[nodiscard]] inline std::optional<schedule> schedule_of(const pipeline_model& m, const assignment& a) {
     schedule result{m.source().graph, {}};
     std::vector<std::size_t> names(result.graph.microbatches());

@@ -14,19 +14,19 @@ namespace optpipe::cp {
 
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
-    /// Clauses of more decision levels than this aren't shared, because they prune less, and take as long to propagate.
-    /// Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with one search, and 7.0
-    /// s with two searches that share nothing. With two searches that share clauses of up to 3, 5 and 8 levels, they
-    /// took 4.8, 4.3 and 4.7 s.
+    /// Clauses with more decision levels than this aren't shared, because they prune less, and take as long to
+    /// propagate. On store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds, proofs took 8.5 s with one search, and
+    /// 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and 8 levels,
+    /// proofs took 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
-    /// Number of clauses that are kept, the latest ones. The default is the number of clauses that a search learns
-    /// before it drops some (`solver_parameters`).
+    /// Number of clauses that are kept. Older clauses are dropped. The default is the number of clauses that a search
+    /// learns before it drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
-/// Learned clauses of several searches of one model. The searches may have different limits of the objective. Each
+/// Learned clauses of several searches of one model. The searches may have different limits on the objective. Each
 /// clause holds for objectives up to the limit under which it was learned. As in parallel SAT solvers (ManySAT: Hamadi,
-/// Jabbour and Sais 2009), only clauses of few decision levels are shared (Audemard and Simon 2009).
+/// Jabbour and Sais 2009), only clauses with few decision levels are shared (Audemard and Simon 2009).
 ///
 /// Searches on several threads may use the pool at the same time, each through its own `member`.
 class clause_pool {
@@ -37,7 +37,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that takes part: it adds clauses, and takes the clauses of other searches.
+    /// A search that uses the pool. A member adds clauses, and takes the clauses of other members.
     class member {
     public:
         member() = default;
@@ -94,7 +94,7 @@ private:
 
     clause_pool_parameters with_{};
     std::mutex mutex_{};
-    /// The latest clauses, as a ring buffer: the n-th clause of all is at position n modulo the capacity.
+    /// The latest clauses, as a ring buffer: the n-th added clause is at index n modulo the capacity.
     std::vector<entry> clauses_{};
     std::size_t added_ = 0;
     std::uint32_t members_ = 0;

@@ -13,7 +13,7 @@ namespace optpipe::cp {
 /// The position of a clause in its store.
 using clause_index = std::uint32_t;
 
-/// Clauses of at least two literals; the first two of each are watched.
+/// Clauses of at least two literals. The first two literals of each clause are watched.
 class clause_store {
 public:
     class watcher {
@@ -22,10 +22,10 @@ public:
             : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
 
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
-        /// Whether the clause has two literals; if so, the blocker is the other literal, and the clause needn't be
-        /// read.
+        /// Whether the clause has two literals. For such a clause, the blocker is the other literal, and the clause
+        /// needn't be read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
-        /// A literal of the clause; while this literal is true, the clause is satisfied.
+        /// A literal of the clause. While this literal is true, the clause is satisfied.
         [[nodiscard]] literal blocker() const { return blocker_; }
 
     private:
@@ -52,7 +52,7 @@ public:
         std::swap(data_[c + header + i], data_[c + header + j]);
     }
 
-    /// The clauses that watch the opposite of `l`. They lose a watched literal when `l` becomes true.
+    /// The clauses that watch the opposite of `l`. When `l` becomes true, these clauses lose a watched literal.
     [[nodiscard]] std::vector<watcher>& watching(literal l) { return watchers_[l.code()]; }
     [[nodiscard]] const std::vector<clause_index>& learned() const { return learned_; }
 

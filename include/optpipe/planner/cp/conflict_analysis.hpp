@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All literals of the clause are choices; the clause implies its first literal at
+/// The clause learned from a conflict. All literals of the clause are choices. The clause implies its first literal at
 /// `level`.
 struct learned_clause {
     std::vector<literal> clause{};
@@ -58,8 +58,9 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
-    /// highest level. In this case, `conflict_` is replaced by facts of lower levels that imply the conflict. Such
-    /// conflicts exist because propagation isn't complete: a fact may be derived on a higher level than its reasons.
+    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict.
+    /// Such conflicts exist because propagation isn't complete: a fact may be derived on a higher level than its
+    /// reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -192,7 +193,8 @@ private:
     }
     static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
-    /// Moves the literal of the second-highest level to the second place, so that the first two can be watched.
+    /// Moves the literal of the second-highest level to the second position, so that the first two literals can be
+    /// watched.
     void finish(const trail& trail, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;
@@ -211,7 +213,7 @@ private:
         bool holds = false;
         ticks value = 0;
     };
-    /// Limit of the depth of the recursion, because the stack is finite. Not tuned.
+    /// Limit on the depth of the recursion, because the stack is finite. Not tuned.
     static constexpr std::size_t most_depth = 100;
 
     std::uint32_t level_ = 0;
@@ -227,8 +229,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies the entry, or that this is unknown. The second list has
-    /// the entries for which it is known.
+    /// For each entry of the trail, whether the clause implies it, if that is known. The second list has the entries
+    /// with a known answer.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

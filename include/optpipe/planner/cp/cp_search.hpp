@@ -27,21 +27,21 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
-    /// Number of conflicts of a slice in the first round, in which each search has a slice. With short slices, the
-    /// search switches often between incumbent and bound. Long slices use more of the clauses that they learn. Not
-    /// tuned.
+    /// Number of conflicts per slice in the first round. In each round, each search gets one slice. With short slices,
+    /// the search switches often between incumbent and bound. With long slices, a search makes more use of the clauses
+    /// that it learns. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts in searches for the incumbent for each conflict in searches for bounds. Each search for a
-    /// bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly
-    /// lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of
-    /// processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower
-    /// by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no
-    /// proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// Number of conflicts in searches for the incumbent per conflict in searches for bounds. Each search for a bound
+    /// starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower
+    /// bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor
+    /// time each. Four incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to
+    /// 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came
+    /// later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
-    /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
-    /// sooner, but raise the bound by less. Not tuned.
+    /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
+    /// decided sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
     /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
     /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
@@ -49,8 +49,8 @@ struct cp_parameters {
     /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
     /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
-    /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`). The
-    /// clauses take tens of megabytes.
+    /// Limit on the number of clauses that link the microbatches of consecutive stages in the exact model
+    /// (`stage_storage`). The clauses take tens of megabytes.
     std::size_t most_links = 200'000;
 };
 
@@ -58,8 +58,8 @@ struct cp_options {
     std::uint64_t seed = 1;
     /// The conflict limit. If the search ends at the conflict limit or the step limit, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
-    /// problem. The setup of a search also counts.
+    /// The limit on the number of propagation steps. A step takes half a microsecond to a few microseconds, whatever
+    /// the size of the problem. The setup of a search also counts.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };
@@ -79,8 +79,8 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// The number of tasks of a microbatch on a stage. These are F, I and W, and all tasks that the storage options of the
-/// stage may add.
+/// The number of tasks of a microbatch on a stage. The tasks are F, I and W, and all tasks that the storage options of
+/// the stage may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -103,9 +103,9 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
-/// better schedules; searches for the bound look for objectives near the bound, and raise the bound if such objectives
-/// are infeasible. All searches on a state share learned clauses, even if they belong to different objects of this
-/// class. `run` resumes where the last call stopped.
+/// better schedules. Searches for the bound test objectives near the bound, and raise the bound if these objectives are
+/// infeasible. All searches on a state share learned clauses, even if they belong to different objects of this class.
+/// `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -129,7 +129,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether it is still open if the model has a solution within the search's limit.
+        /// Whether it is still unknown whether the model has a solution within the search's limit.
         bool active = true;
     };
 
@@ -219,7 +219,7 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (bounding_->time().is_exact()) return 0;
-        // Limit of the number of durations and hops of a microbatch on a stage; each duration or hop has an error of at
+        // The largest number of durations and hops of a microbatch on a stage. Each duration or hop has an error of at
         // most half a tick.
         constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
@@ -240,9 +240,9 @@ private:
         excluded_ = std::max(excluded_, bounding_->time().below(bound.value()) - 1 - rounding());
     }
 
-    /// Excludes objectives that propagation at the root finds infeasible. Bisects the objectives between the bound and
-    /// the target, down to the smallest part of the gap (`most_gap_divisor`). Returns false if the bisection isn't
-    /// complete yet.
+    /// Excludes objectives that propagation at the root finds infeasible. Bisects the interval between the bound and
+    /// the target until its length is at most the initial length divided by `most_gap_divisor`. Returns false if the
+    /// bisection isn't complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
@@ -302,7 +302,8 @@ private:
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model. It is needed if the model that proves bounds allows orders that no schedule has.
+    /// Adds the exact model. The exact model is needed if the model that proves bounds allows orders that no schedule
+    /// has.
     void add_exact() {
         if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
         exact_.emplace(*problem_, overtaking::allowed);
@@ -321,7 +322,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // With the smallest fraction, the search goes on in later slices until it has an answer.
+            // With the smallest fraction, the search continues in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -343,7 +344,7 @@ private:
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
-    /// Offers the schedule of a solution; false if the solution has no schedule.
+    /// Offers the schedule of a solution. Returns false if the solution has no schedule.
     bool offer(const pipeline_model& m, const assignment& a) {
         const auto found = schedule_of(m, a);
         if (!found) return false;
@@ -372,8 +373,8 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
-    /// The search that has the current slice; the search for the bound comes after all others. And the number of
-    /// conflicts at which the slice ends.
+    /// Index of the search that has the current slice (the search for the bound comes last), and number of conflicts at
+    /// which the slice ends.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
@@ -385,10 +386,10 @@ private:
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that aren't running in a call.
+/// The paused searches of a state, which no call is running.
 class paused_searches {
 public:
-    /// Takes a paused search out; null if no search is paused.
+    /// Takes out a paused search. Null if no search is paused.
     [[nodiscard]] std::unique_ptr<state_search> take() {
         const std::scoped_lock lock{mutex_};
         if (searches_.empty()) return nullptr;
@@ -408,14 +409,15 @@ private:
 
 } // namespace cp::detail
 
-/// Constraint programming. Finds the best schedule and proves it optimal, without linear programs: the search branches
-/// on the order of pairs of operations, on offloads and on storage options, with propagation and clause learning.
+/// Constraint programming. Finds the best schedule and proves it optimal. The search branches on the order of pairs of
+/// operations, on offloads and on storage options. The search uses propagation and clause learning instead of linear
+/// programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
-/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused:
-/// the call returns at once, with the structural bound. A problem is large if its number of operations, including all
-/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. It is also large if some options
-/// recompute and there are many microbatches.
+/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused.
+/// The call then returns at once, with the structural bound. A problem is large if its number of operations, including
+/// all operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
+/// options recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
 /// with the seed and parameters of that call. Concurrent calls have separate searches, which share learned clauses.

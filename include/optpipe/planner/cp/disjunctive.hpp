@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Propagation of machines, whose tasks must not overlap. The same code applies each rule forwards and backwards in
-/// time.
+/// Propagates the constraints of machines, whose tasks must not overlap. The same code applies each rule forwards and
+/// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
 /// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
@@ -90,7 +90,8 @@ private:
         ticks deadline;
     };
 
-    /// For each task of a machine, the tasks that are known to run before it. Tasks are numbered on the machine.
+    /// For each task of a machine, the tasks that are known to run before it. Tasks are identified by their index on
+    /// the machine.
     class known_orders {
     public:
         class row {
@@ -287,8 +288,8 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline. The reason is
-    /// that `last` can't run before or among these jobs.
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
+    /// can't run before or among these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)
@@ -319,7 +320,7 @@ private:
     const model* model_;
     jagged_array<std::uint32_t> of_task_;
     jagged_array<pair_place> places_;
-    /// The number of undecided orders: per machine and job, and per machine.
+    /// The numbers of undecided orders, first per machine and job, then per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
     /// The known orders of each machine, forwards and backwards in time.

@@ -25,16 +25,14 @@ public:
         constexpr int most_digits = 7; // number of decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // number of bits of the largest sum; with rounding errors, the sum still fits in 55
-                                 // bits
+        constexpr int bits = 40; // number of bits of the largest sum, which fits in 55 bits even with rounding errors
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸; no sum reaches this
-    /// number.
+    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸, which no sum reaches.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
         constexpr double most = 1e18; // larger than all sums, which have 55 bits
@@ -48,7 +46,7 @@ public:
 
 private:
     bool fits(const std::vector<double>& values, double power, double largest_sum) {
-        constexpr double most = 1e13; // the largest number of ticks; a double represents it exactly
+        constexpr double most = 1e13; // the largest number of ticks, which a double represents exactly
         constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
@@ -60,7 +58,7 @@ private:
             common = std::gcd(common, static_cast<std::int64_t>(full));
             are_zero = are_zero && v == 0.0;
         }
-        if (common == 0 && !are_zero) return false; // all quantities are far below the unit
+        if (common == 0 && !are_zero) return false; // the quantities aren't zero, but far below the unit
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
         exact_ = true;
         return true;
@@ -72,7 +70,8 @@ private:
 
 namespace detail {
 
-/// Microbatches that represent all costs: those of one sequence from each group of sequences with equal costs.
+/// Microbatches that represent all costs. These are the microbatches of one sequence from each group of sequences with
+/// equal costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))
@@ -116,8 +115,8 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 } // namespace detail
 
 /// The unit of time of a problem. For `span`, optimal times are means of differences along cycles that visit each rank
-/// at most once. Thus they are multiples of 1/k of the grid's unit for some k up to the number of ranks. For this
-/// reason, the unit is divided by the least common multiple of all k, if this multiple is small.
+/// at most once. Thus optimal times are multiples of 1/k of the grid's unit for some k up to the number of ranks. For
+/// this reason, the unit is divided by the least common multiple of all k, if this multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

@@ -12,7 +12,7 @@
 
 namespace optpipe::cp {
 
-/// Propagates knapsack constraints: sums the weights of the chosen terms, and excludes terms that no longer fit
+/// Propagates knapsack constraints. Sums the weights of the chosen terms, and excludes terms that no longer fit
 /// together with the terms that they imply. For memory, the propagation derives the least number of backwards that must
 /// precede a forward under the limit, given the decided orders.
 class knapsack_propagation {
@@ -98,8 +98,8 @@ private:
         add_used(trail, on, capacity, &one.implied_terms);
         return trail.assign(!one.chosen, facts_);
     }
-    /// Adds facts which say that certain terms are chosen. Together, these terms exceed the capacity. Terms in `but`
-    /// aren't among them. The facts are the oldest ones, and no more than necessary.
+    /// Adds facts that together show that the capacity is exceeded. Each fact says that a term is chosen. Terms in
+    /// `but` aren't used. Takes the oldest facts, and no more than necessary.
     void add_used(const trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {
         used_now_.clear();

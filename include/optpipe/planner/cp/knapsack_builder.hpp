@@ -46,7 +46,7 @@ public:
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);
     }
-    /// Adds terms with nested literals: each literal implies the literals before it.
+    /// Adds terms with nested literals. Each literal implies the literals before it.
     void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
         std::vector<std::uint32_t> before;
         for (const auto& [l, amount] : terms) {

@@ -16,11 +16,11 @@ namespace optpipe::cp {
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
 /// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`).
-/// The reason is that their inputs also come from interchangeable microbatches, and that memory use doesn't change. All
-/// other operations aren't sorted; the k-th tasks of a model belong to microbatch k.
+/// Sorting is possible because the inputs of these operations also come from interchangeable microbatches, and memory
+/// use doesn't change. All other operations aren't sorted, and the k-th tasks of a model belong to microbatch k.
 ///
-/// If a stage has several options, microbatches can only be renumbered. In this case, the first forwards of
-/// interchangeable sequences are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with
+/// If a stage has several options, microbatches can only be renumbered. If microbatches are only renumbered, the first
+/// forwards of interchangeable sequences are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with
 /// permutations.)
 class microbatch_order {
 public:

@@ -34,8 +34,8 @@ struct choice {
     ticks back = 0;
 };
 
-/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal "i before
-/// j" matters only if both i and j are present.
+/// Tasks that must not overlap, with the literal "i before j" for each pair (i, j), in row-major order. The literal
+/// matters only if both i and j are present.
 struct machine {
     std::vector<task_index> tasks{};
     std::vector<literal> before{};
@@ -47,7 +47,7 @@ struct machine {
 struct knapsack_term {
     literal chosen{};
     ticks weight = 0;
-    /// Positions, in the same constraint, of the terms that this term implies.
+    /// Indices of the terms, in the same constraint, that this term implies.
     std::vector<std::uint32_t> implied_terms{};
 };
 
@@ -58,8 +58,8 @@ struct knapsack_constraint {
     std::vector<knapsack_term> terms{};
 };
 
-/// A scheduling model: decide order and presence of the tasks so that there are starts with earliest ≤ start ≤ latest
-/// that satisfy all differences, choices, machines, knapsacks and clauses.
+/// A scheduling model. A solution decides the order and presence of the tasks, such that there are starts with earliest
+/// ≤ start ≤ latest that satisfy all differences, choices, machines, knapsacks and clauses.
 struct model {
     std::vector<task> tasks{};
     std::vector<difference> differences{};
@@ -86,7 +86,7 @@ struct model {
     void add_difference(task_index from, task_index to, ticks gap, literal guard = always) {
         differences.push_back({from, to, gap, guard});
     }
-    /// Adds a clause without its constant literals.
+    /// Adds a clause, but leaves out its constant literals.
     void add_clause(std::vector<literal> c) {
         if (std::find(c.begin(), c.end(), always) != c.end()) return;
         std::erase(c, never);

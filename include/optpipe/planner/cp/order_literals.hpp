@@ -22,7 +22,8 @@ public:
                                                        [](const task& t) { return t.length == 0; })} {}
 
     [[nodiscard]] const longest_paths& paths() const { return paths_; }
-    /// Whether some task has no duration. If so, two tasks that start together may be ordered either way.
+    /// Whether some task has no duration. If some task has no duration, two tasks that start together may be ordered
+    /// either way.
     [[nodiscard]] bool has_instants() const { return instants_; }
 
     /// Requires that these tasks don't overlap.
@@ -38,7 +39,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// A literal with this meaning if `y` is present: `x` is present and ends no later than `y` starts.
+    /// If `y` is present, the literal means: `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -50,9 +51,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// A literal with this meaning if `y` is present: `x` is present and starts no later than `y`. If several tasks
-    /// that share a memory start together, the literal may be false for some pairs of these tasks. Still, for one of
-    /// the tasks, the literals of all others are true.
+    /// If `y` is present, the literal means: `x` is present and starts no later than `y`. If several tasks that share a
+    /// memory start together, the literal may be false for some pairs of these tasks. Still, one of these tasks has all
+    /// others before it according to the literals.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -62,11 +63,11 @@ public:
         const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
         const bool apart = t != orders_.end() && all[x].length > 0 && all[y].length > 0;
         if (apart && x_stays && y_stays) return x < y ? t->second : !t->second;
-        // For an optional task, the negation of the reverse order is enough: the literal's value doesn't matter if the
-        // task is absent.
+        // For an optional task, the negation of the reverse order is enough, because the literal's value doesn't matter
+        // if the task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
         // Two optional tasks have a literal for each order. If both tasks start together, the true literal is the one
-        // that puts the task with the larger number first.
+        // that puts the task with the larger index first.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
@@ -76,7 +77,7 @@ public:
         return find(apart_, x, y, gap, -gap);
     }
 
-    /// A literal with the meaning "x runs before y"; constant if differences decide the order.
+    /// A literal with the meaning "x runs before y". The literal is constant if differences decide the order.
     [[nodiscard]] literal runs_before(task_index x, task_index y) {
         return x < y ? order_literal(x, y) : !order_literal(y, x);
     }
@@ -121,8 +122,8 @@ private:
     /// Whether some task has no duration. If all tasks have durations, at most two tasks that share a memory start
     /// together (on two machines), and a solution may choose either order. If three or more tasks start together,
     /// choices for each pair could form a cycle. Therefore, if some task has no duration, one of the tasks that start
-    /// together has all others before it. This task is the last of the tasks that are always present. If all tasks are
-    /// optional, it is the first task.
+    /// together has all others before it. The last task is the last of the tasks that are always present or, if all
+    /// tasks are optional, the first of the tasks.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

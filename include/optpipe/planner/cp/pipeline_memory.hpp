@@ -33,7 +33,7 @@ namespace optpipe::cp {
 /// gradient) hasn't ended.
 ///
 /// Layers are nested: if a layer is in use, all layers below it are in use, too. No option of a stash brings a lower
-/// layer to the device later than a higher layer, or removes it earlier. The reason is that a recomputation starts
+/// layer to the device later than a higher layer, or removes it earlier. This holds because a recomputation starts
 /// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
 /// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
 /// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
@@ -121,7 +121,7 @@ private:
         return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
                 size(each.transfer_size)};
     }
-    /// Memory held from the start of I to the end of W; 0 if the backward isn't split.
+    /// Memory held from the start of I to the end of W, or 0 if the backward isn't split.
     [[nodiscard]] ticks weight_stash(stage s, std::size_t k) const {
         return (*tasks_)[s].weight.empty() ? 0 : size_of(s, k, problem_->costs[s].weight_stash);
     }
@@ -149,7 +149,7 @@ private:
             result.push_back({cuts[i - 1], cuts[i]});
         return result;
     }
-    /// All transfers of a stage; each pair is listed once.
+    /// All transfers of a stage. Each pair is listed once.
     [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
         const auto& storage = (*tasks_)[s].storage;
         std::vector<moved_part> result;
@@ -167,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory in addition to stashes. Its sum for one operation has few terms: at most one per edge of the stage and per
-    // slice of the sequence. The rounding error of the sum is thus less than the tolerance.
+    // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
+    // stage and per slice of the sequence. So the rounding error of this sum is less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -224,7 +224,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds the memory of this rank that tasks of a stage on another rank release.
+    /// Adds releases of this rank's memory by tasks of a stage on another rank.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];
@@ -346,9 +346,9 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
-    /// options share this literal. Learned clauses can use it instead of the literals of each gradient that may use the
-    /// stash.
+    /// Whether the operation that releases stash `j` hasn't ended when `at` starts. Depending on `release`, this
+    /// operation is the gradient that uses the stash, or the weight gradient of this gradient. All layers and options
+    /// share this literal. Learned clauses can use it instead of the literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -363,8 +363,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer of the growth of gradient `k` is in use when `at` starts. A gradient grows its stash if the
-    /// weight stash that it leaves is larger than the stash that it used.
+    /// Whether a layer of the memory that gradient `k` adds to its stash is in use when `at` starts. A gradient adds
+    /// memory if the weight stash that it leaves is larger than the stash that it used.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
@@ -397,8 +397,7 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The key has the task that releases the memory, with the number of the stash, and the
-    /// starting task `at`.
+    /// The literals of `is_held`. The key has the task of `release` with the stash's index, and the starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

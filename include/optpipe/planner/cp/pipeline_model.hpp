@@ -36,15 +36,15 @@ namespace optpipe::cp {
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
 /// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
-/// only requires two things at any time. Gradients and offloads have taken no more stashes than forwards and reloads
-/// have made available, and no more stashes have been reloaded than offloaded. Every valid schedule gives a solution of
-/// `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
+/// requires only two things. At any time, gradients and offloads have taken no more stashes than forwards and reloads
+/// have made available. Also, no more stashes have been reloaded than offloaded. Every valid schedule gives a solution
+/// of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
 /// exists only for problems in which the options of a stage differ only in transfers (`bounding_form`), because
 /// recomputation changes the gradients.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
-/// form `allowed`, the stash of each gradient is open, and the model is exact (`stage_storage`). If no stage has
-/// several options, all three forms are the same sorted model, which is exact.
+/// form `allowed`, each gradient may use the stash of any forward, and the model is exact (`stage_storage`). If no
+/// stage has several options, all three forms are the same sorted model, which is exact.
 ///
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
 /// of the pairs i … j are from the first α_j forwards, and the gradients of these stashes start after pair i has ended.
@@ -58,7 +58,7 @@ namespace optpipe::cp {
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
 /// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
-/// microbatch with their number. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
+/// microbatch with their index. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
 /// `pooled` doesn't exist for such problems.
 class pipeline_model {
 public:
@@ -94,7 +94,7 @@ public:
     [[nodiscard]] const microbatch_order& order() const { return order_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
-    /// For `span`, one task per rank that starts no later than all other tasks of the rank.
+    /// For the objective `span`, one task per rank that starts no later than all other tasks of the rank.
     [[nodiscard]] const std::vector<task_index>& begins() const { return begins_; }
     /// Whether any stage has several storage options.
     [[nodiscard]] bool has_choices() const { return has_choices_; }
@@ -122,12 +122,12 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// A time T with this property: if any schedule engages each rank for at most `most`, one such schedule ends no
-    /// later than T. In plain problems, every rank has begun when the first gradient on the first rank starts. The
-    /// first rank is engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each
-    /// rank ends no later than at 2 `most`. In other problems, consider a schedule in which each operation starts as
-    /// early as the order of operations and the limit `most` allow. Each operation then starts at the end of a path
-    /// that visits no operation twice, and the limit only shortens paths.
+    /// A time T such that, if any schedule engages each rank for at most `most`, one such schedule ends no later than
+    /// T. In plain problems, every rank has begun when the first gradient on the first rank starts. The first rank is
+    /// engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each rank ends no
+    /// later than at 2 · `most`. In other problems, consider a schedule in which each operation starts as early as the
+    /// order of operations and the limit `most` allow. Each operation then starts at the end of a path that visits no
+    /// operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -312,7 +312,7 @@ private:
                 }
     }
 
-    // Adds the objective `span`: each rank has a task of length 0, which starts no later than any other task of the
+    // Adds the objective `span`. Each rank gets a task of length 0, which starts no later than any other task of the
     // rank, and no earlier than T before the rank's last end.
 
     void add_spans(order_literals& known) {

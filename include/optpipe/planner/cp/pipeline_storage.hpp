@@ -34,13 +34,13 @@ namespace optpipe::cp {
 ///   stage.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
-/// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the operation
+/// with an operation of a smaller index on the next stage, the operation on the next stage must wait for the operation
 /// on this stage. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
 /// sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
-/// In problems that aren't plain, all tasks of number k belong to microbatch k. Only tasks of interchangeable
+/// In problems that aren't plain, all tasks with index k belong to microbatch k. Only tasks of interchangeable
 /// microbatches are sorted (`microbatch_order`).
 class stage_storage {
 public:
@@ -95,7 +95,7 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// Assigns the microbatches of this stage to the microbatches of the stage before. Call it after the machines
+    /// Assigns the microbatches of this stage to the microbatches of the previous stage. Call it after the machines
     /// exist, and only in models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
@@ -104,7 +104,7 @@ public:
         link_gradients(gradients, before, known);
         for (std::size_t k = 0; k < count(); ++k)
             for (std::size_t i = 0; i < count(); ++i) {
-                // Whether gradient k of this stage and forward i of the stage before belong to the same microbatch.
+                // Whether gradient k of this stage and forward i of the previous stage belong to the same microbatch.
                 const auto same = model_->add_variable();
                 for (std::size_t j = 0; j < count(); ++j)
                     model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
@@ -402,7 +402,7 @@ private:
             if (a.*task != no_task)
                 model_->add_clause({!a.chosen, !b.chosen, !fifo, known.runs_before(a.*task, b.*task)});
     }
-    /// Calls `visit(j, later)` for each two interchangeable microbatches whose operations are sorted.
+    /// Calls `visit(j, later)` for each pair of interchangeable microbatches whose operations are sorted.
     template <class Visit> void for_each_sorted_pair(const Visit& visit) const {
         if (!order_->is_sorted()) return;
         for (const auto& list : order_->lists())
@@ -410,7 +410,7 @@ private:
                 for (std::size_t later = i + 1; later < list.size(); ++later)
                     visit(list[i], list[later]);
     }
-    /// For each two stashes, whether they are used in the order of their forwards. Empty if no stash has tasks.
+    /// For each pair of stashes, whether they are used in the order of their forwards. Empty if no stash has tasks.
     [[nodiscard]] std::vector<std::vector<literal>> fifo_literals() {
         const auto& all = own_->storage;
         if (all.stashes.empty() || (all.offload.empty() && all.recompute.empty())) return {};
@@ -428,7 +428,7 @@ private:
             }
         return fifo;
     }
-    /// For each gradient and stash, whether this gradient or an earlier one uses the stash.
+    /// For each gradient and stash, whether the stash is used by this gradient or an earlier one.
     [[nodiscard]] std::vector<std::vector<literal>> add_prefixes() {
         auto used_by = own_->storage.uses;
         for (std::size_t k = 1; k < count(); ++k)
@@ -441,7 +441,7 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger number, a microbatch passes down and up the whole
+    /// If a gradient uses the stash of a forward with a larger index, a microbatch passes down and up the whole
     /// pipeline between that forward and the gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;

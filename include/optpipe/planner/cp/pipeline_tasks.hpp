@@ -28,8 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// The additional time of the gradient, compared with the shortest option, as a task right before `gradient`. The
-    /// whole gradient starts when this extra task starts.
+    /// A task right before `gradient`. The extra task takes the additional time of the gradient, compared with the
+    /// shortest option. The gradient, including this time, starts when the extra task starts.
     task_index extra = no_task;
 };
 
@@ -44,23 +44,23 @@ struct transfer_pairs {
 
 /// The storage options of one stage. A stage with one option has no literals.
 struct storage_tasks {
-    /// The options that may be used, as positions in the list of the stage.
+    /// The options that may be used, as indices into the list of the stage.
     std::vector<std::size_t> options{};
-    /// The tasks of each forward and option; empty if transfers belong to no stash.
+    /// The tasks of each forward and option. Empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// The transfers of the stage if transfers belong to no stash; otherwise empty.
+    /// The transfers of the stage if transfers belong to no stash, otherwise empty.
     std::vector<transfer_pairs> pairs{};
-    /// The tasks of each gradient and option; empty if gradients are the same under all options.
+    /// The tasks of each gradient and option. Empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
-    /// Whether forward i of the stage before and forward j of this stage belong to the same microbatch. `next_gradient`
-    /// tells whether gradient i of this stage and gradient j of the stage before do. Both are empty if `uses` is empty,
-    /// or if this is the first stage.
+    /// Whether forward i of the previous stage and forward j of this stage belong to the same microbatch.
+    /// `next_gradient` tells whether gradient i of this stage and gradient j of the previous stage belong to the same
+    /// microbatch. The two matrices are empty if `uses` is empty, or if this is the first stage.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
-    /// All optional tasks, by kind.
+    /// All optional tasks, in one list per kind.
     std::vector<task_index> recompute{};
     std::vector<task_index> extra{};
     std::vector<task_index> offload{};
@@ -82,21 +82,21 @@ struct storage_tasks {
         const auto extra_task = gradients.empty() ? no_task : gradients[k][option].extra;
         return extra_task == no_task ? gradient[k] : extra_task;
     }
-    /// Whether gradient k uses a stash of this option; `always` if gradients are the same under all options.
+    /// Whether gradient k uses a stash of this option, or `always` if gradients are the same under all options.
     [[nodiscard]] literal chosen_of(std::size_t k, std::size_t option) const {
         return gradients.empty() ? always : gradients[k][option].chosen;
     }
 };
 
-/// The tasks of one stage: for each microbatch, one task of each kind (see `microbatch_order`).
+/// The tasks of one stage. There is one task of each kind for each microbatch (see `microbatch_order`).
 struct stage_tasks {
     std::vector<task_index> forward{};
-    /// The tasks of I; if the backward isn't split, of B.
+    /// The tasks of I, or of B if the backward isn't split.
     std::vector<task_index> gradient{};
-    /// The tasks of W; empty if the backward isn't split.
+    /// The tasks of W. Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// For each gradient, whether it forms one B with its W. Empty if no stash can grow in its gradient. Never true in
-    /// problems without full backwards.
+    /// For each gradient, whether it is fused with its W into a full backward. Empty if no stash can grow in its
+    /// gradient. Never true in problems without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
 };
@@ -138,7 +138,7 @@ private:
             if (row[t] == none) continue;
             for (const auto d : out[t]) {
                 const auto& to = m.differences[d].to;
-                // The tasks between both ends of a path must be present whenever both ends are present.
+                // The tasks on a path must be present whenever the first and the last task of the path are present.
                 const bool there = t == source || m.implies(m.tasks[to].presence, m.tasks[t].presence);
                 if (there) row[to] = std::max(row[to], row[t] + m.differences[d].gap);
             }

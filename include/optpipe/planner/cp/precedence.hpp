@@ -17,8 +17,8 @@
 namespace optpipe::cp {
 
 /// Handles a watched literal, `lost`, that became false. Returns `never` if another literal can be watched instead. If
-/// there is none, returns the remaining watched literal. It is already true, or it must become true, because all other
-/// literals of the clause are false.
+/// no other literal can be watched, returns the remaining watched literal. This literal is already true, or it must
+/// become true, because all other literals of the clause are false.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -58,9 +58,10 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold: bounds would rise around the cycle until a
-/// window is empty. Therefore, when a bound is raised again on the same level, a cycle is searched for. The conflict is
-/// learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold, because bounds would rise around the cycle
+/// until a window is empty. Therefore, when a bound is raised again on the same level, the propagation looks for a
+/// cycle. The conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler
+/// 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -90,7 +91,7 @@ public:
     }
 
 private:
-    /// The last walk that reached a bound, and the bound's place and value on the path of this walk.
+    /// The last walk that reached a bound, and the bound's position and value on the path of this walk.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -107,7 +108,7 @@ private:
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
     /// Arc `i` gives `value` to its target. Returns whether `value` results from a cycle of arcs with a positive sum.
-    /// If so, `path_` is this cycle, from each arc to the previous one.
+    /// If there is such a cycle, `path_` lists its arcs, each followed by the previous one.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -155,8 +156,8 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because it contradicts the bounds. A choice becomes
-    /// true only if both tasks are present, because it implies their presence.
+    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
+    /// becomes true only if both tasks are present, because it implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // There may be no contradiction any more if the search was interrupted and backtracked before this call.
@@ -174,8 +175,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // For the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the last
-    // walk that reached it.
+    // Used in the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the
+    // last walk that reached it.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

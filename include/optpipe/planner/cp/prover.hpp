@@ -19,7 +19,7 @@ class prover {
 public:
     explicit prover(const pipeline_model& m, std::uint64_t seed = 1) : model_{&m}, solver_{m.tasks(), seed} {}
 
-    /// Shares clauses with other provers of the same problem and form; `pool` must outlive this prover.
+    /// Shares clauses with other provers of the same problem and form. `pool` must outlive this prover.
     void share(clause_pool& pool) { solver_.share(pool); }
 
     [[nodiscard]] const pipeline_model& model() const { return *model_; }
@@ -33,13 +33,13 @@ public:
         model_->limit(solver_, most);
     }
     [[nodiscard]] ticks limit() const { return solver_.limit(); }
-    /// Gives a hint: the search first tries the values that choices have in this schedule.
+    /// Gives a hint. The search first tries the values that choices have in this schedule.
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
-    /// Propagates at the root, at most until `stop()` returns true. Returns false if this shows that the model is
+    /// Propagates at the root. Ends early if `stop()` returns true. Returns false if this shows that the model is
     /// infeasible.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
         return solver_.propagate_root(std::move(stop));

@@ -27,21 +27,21 @@ namespace optpipe::cp {
 
 /// Why a search ended.
 enum class search_status {
-    solved,     ///< all variables are assigned; `now().earliest` are the starts
+    solved,     ///< all variables are assigned, and `now().earliest` has the starts
     infeasible, ///< there is no solution
     stopped,    ///< the conflict limit was reached, or a stop was requested
 };
 
 /// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Conflicts until a restart, as a multiple of the terms of Luby's sequence. With early restarts, a bad start is
-    /// left sooner, but more work is repeated.
+    /// Number of conflicts until a restart, per unit of Luby's sequence. With early restarts, a bad start is left
+    /// sooner, but more work is repeated.
     std::size_t restart_unit = 100;
     /// Factor by which activities are multiplied after each conflict, in (0, 1), as in MiniSat. With a lower factor,
     /// the latest conflicts count more.
     double activity_decay = 0.95;
-    /// Unit of the random initial activities. These make searches with different seeds differ. Each initial activity is
-    /// below the activity of one conflict.
+    /// Unit of the random initial activities. Random activities make searches with different seeds differ. Each initial
+    /// activity is below the activity of one conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units (`tie_breaker`). A hint adds this number of units, so hinted
     /// variables come first. Hints were measured in 1200 searches for objectives that are lower by 0.5 or 3 %, on parts
@@ -53,23 +53,23 @@ struct solver_parameters {
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Limit of the number of learned clauses. If there are more, half of them are deleted, and the limit is multiplied
-    /// by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
+    /// Limit on the number of learned clauses. If there are more learned clauses, half of them are deleted, and the
+    /// limit is multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
-    /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).
+    /// Clauses with fewer decision levels than this are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
-    /// Number of propagation steps between two looks at the clock; likewise, number of decisions or conflicts.
+    /// Number of propagation steps, and of decisions or conflicts, between two looks at the clock.
     std::size_t steps_between_looks = 64;
     std::size_t decisions_between_looks = 32;
 };
 
-/// Clause-learning tree search over choices: propagation to a fixed point, a learned clause per conflict, restarts,
-/// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al. 2001; Pipatsrisawat and
-/// Darwiche 2007).
+/// Clause-learning tree search over choices. The search propagates to a fixed point, learns a clause from each
+/// conflict, restarts, and branches by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al.
+/// 2001; Pipatsrisawat and Darwiche 2007).
 class solver {
 public:
-    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten their bounds.
+    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten the bounds of starts.
     explicit solver(const model& m, std::uint64_t seed = 1)
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
           transitive_{m},
@@ -108,13 +108,13 @@ public:
     }
     /// Shares the clauses learned from now on with other solvers of the same model. `pool` must outlive the solver.
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
-    /// Sets the limit of the objective for which clauses learned from now on hold. The limit may only decrease.
+    /// Sets the objective limit under which clauses learned from now on hold. The limit may only decrease.
     void set_limit(ticks objective) { limit_ = objective; }
-    /// The limit of the objective; the largest number if no limit was set.
+    /// The objective limit, or the largest number if no limit was set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
-    /// decided first, and most of the other variables follow from them. If the hints are a solution, it is thus found
-    /// at once.
+    /// decided first, and most of the other variables follow from them. If the hints are a solution, the solution is
+    /// thus found at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -123,7 +123,7 @@ public:
                                 order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.most_tie_breakers));
     }
 
-    /// Propagates without decisions, at most until `stop()` returns true. Returns false if there is no solution.
+    /// Propagates without decisions. Ends early if `stop()` returns true. Returns false if there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
@@ -132,9 +132,9 @@ public:
         return feasible_;
     }
 
-    /// Searches for a solution, for at most this number of conflicts, or until `stop()` returns true. If a call is
-    /// stopped before its first conflict, the next call continues at the same node. If it started at the root, it would
-    /// repeat the same decisions, and short calls would make no progress.
+    /// Searches for a solution, for at most `conflicts` conflicts, or until `stop()` returns true. If a call is stopped
+    /// before its first conflict, the next call continues at the same node. A call that started at the root would
+    /// repeat the same decisions, so short calls would make no progress.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
@@ -209,7 +209,7 @@ private:
         return true;
     }
 
-    // Propagates; the cheapest rules come first.
+    // Propagates. The cheapest rules come first.
 
     bool propagate() {
         if (propagate_all()) return true;
@@ -306,7 +306,7 @@ private:
         });
         next_ = std::min(next_, trail_.size());
     }
-    /// Deletes half of the learned clauses; called at the root, where reasons are no longer needed.
+    /// Deletes half of the learned clauses. Called at the root, where reasons are no longer needed.
     void reduce_learned() {
         std::vector<std::uint32_t> levels;
         for (const auto c : clauses_.learned())

@@ -24,9 +24,10 @@ namespace optpipe::cp {
     return all > p.memory_limit[p.rank_of(s)];
 }
 
-/// The options that a stage may need in an optimal schedule, as positions in its list. If memory is ample, keeping a
+/// The options that a stage may need in an optimal schedule, as indices into its list. If memory is ample, keeping a
 /// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
-/// much on the device. Keeping is first in the result, and replaces all options that aren't better.
+/// much on the device. The option to keep the stash comes first in the result, and replaces all options that aren't
+/// better.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);
@@ -41,8 +42,8 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds. It is the relaxation `pooled` for plain problems in which the options of
-/// each stage differ only in transfers; otherwise, it is the exact form.
+/// The form of the model that proves bounds. For plain problems in which the options of each stage differ only in
+/// transfers, it is the relaxation `pooled`. For other problems, it is the exact form.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {

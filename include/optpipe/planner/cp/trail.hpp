@@ -61,9 +61,10 @@ public:
     }
     [[nodiscard]] const entry& operator[](std::size_t i) const { return entries_[i]; }
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
-    /// The entry that made the literal true; -1 for `always`.
+    /// The entry that made the literal true, or -1 for `always`.
     [[nodiscard]] std::int32_t position_of(literal l) const { return position_[l.variable()]; }
-    /// The first entry at which the bound had at least this value; -1 if the bound had such a value from the beginning.
+    /// The first entry at which the bound had at least this value, or -1 if the bound had such a value from the
+    /// beginning.
     [[nodiscard]] std::int32_t position_of(bound_index b, ticks value) const {
         auto at = latest_entry_[b];
         while (at >= 0 && entries_[static_cast<std::size_t>(at)].old_value >= value)
@@ -76,8 +77,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. Returns false if the literal is already false. In this case, `conflict()` has the
-    /// contradictory facts.
+    /// Makes the literal true. Returns false if the literal is already false. The contradictory facts are then in
+    /// `conflict()`.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {

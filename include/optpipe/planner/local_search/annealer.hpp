@@ -71,7 +71,7 @@ private:
         path_uses_ = tails_age_ = 0;
     }
     /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
-    /// If this makes it impossible to time the lanes in their order, they are sorted by start before the state is
+    /// If the lanes can't be timed in their order for this reason, they are sorted by start before the state is
     /// recorded.
     void remember() {
         path_uses_ = 0;
@@ -120,10 +120,10 @@ private:
             random_.chance(with_.leave_block_chance) ? leave_block() : moves_.propose(choose(), random_);
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
-    /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
-    /// If a move takes too much memory, another storage option for one of the stashes in memory is tried. In this case,
-    /// the result must cost less than the current state. Otherwise, stashes would drift to options that leave ever less
-    /// memory on the device.
+    /// Keeps the proposed move if it changes something and costs at most `most`. Otherwise, undoes the move and returns
+    /// false. If a move takes too much memory, another storage option for one of the stashes in memory is tried. A move
+    /// that is repaired in this way must cost less than the current state, because stashes would otherwise drift to
+    /// options that leave ever less memory on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -142,7 +142,7 @@ private:
         commit();
         return true;
     }
-    /// Descends from the best state: tries storage options that take less of the rank's time, one at a time, and keeps
+    /// Descends from the best state. Tries storage options that take less of the rank's time, one at a time, and keeps
     /// those that don't raise the cost. In large problems, random moves miss many options that cost no more.
     void descend() {
         if (!p_.trades_time()) return;
@@ -213,8 +213,8 @@ private:
         tails_.find([&](id r) { return -objective_.committed_first(r); });
         tails_age_ = with_.uses_of_tails;
     }
-    /// For `span`, whether the edit may change a rank's first start. If so, it may also change the latest end that this
-    /// start allows.
+    /// For `span`, whether the edit may change a rank's first start, and thus also the latest end that this start
+    /// allows.
     bool starts_may_change() const {
         if (!p_.span()) return false;
         return std::any_of(lanes_.touched().begin(), lanes_.touched().end(), [&](const lane_orders::range& t) {
@@ -225,14 +225,14 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong. After an improvement, they would cause every move to be rejected.
+        // Old tails may be slightly wrong. After an improvement, wrong tails would cause every move to be rejected.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();
         if (objective_.value() < best_value_ - state_->slack().value()) remember();
     }
-    /// Continues from another strategy's incumbent if it is better. Otherwise, most rounds continue from the annealer's
-    /// own best state.
+    /// Continues from another strategy's incumbent if it is better. If there is no better incumbent, most rounds
+    /// continue from the annealer's own best state.
     void restart(std::size_t round) {
         if (state_->objective().value() < best_value_ - state_->slack().value() && start_from(*state_->incumbent()))
             return;

@@ -10,7 +10,7 @@
 
 namespace optpipe::detail {
 
-/// A critical path: a chain of operations without gaps from the start to a given operation. The given operation can't
+/// A critical path is a chain of operations without gaps from the start to a given operation. The given operation can't
 /// end earlier unless the chain changes.
 class critical_path {
 public:
@@ -28,10 +28,10 @@ public:
     }
     /// The operations of the path, from the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
-    /// A block: consecutive computations of the path on one rank, or consecutive transfers, as a range of places in the
-    /// path.
+    /// A block of the path, as a range of indices into the path. A block has consecutive computations of the path on
+    /// one rank, or consecutive transfers.
     struct block {
-        std::size_t last = 0; ///< the place of the operation that runs last, which is the lowest place of the block
+        std::size_t last = 0; ///< the index of the operation that runs last, which is the lowest index of the block
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {
@@ -52,17 +52,18 @@ private:
     bool binds(id before, double lag, id i) const {
         return before != none && times_->end(before) + lag >= times_->start(i);
     }
-    /// The operation whose end determines the start of `i`; none if `i` starts at 0.
+    /// The operation whose end determines the start of `i`, or none if `i` starts at 0.
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
-        // If the input on the operation's own stage is a computation, the search along the lane below finds it.
+        // An input on the same stage that is a computation is found by the code below, which follows the lane.
         if (const id from = lanes_->own_input(i);
             from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane determines the start: the operation that ran, freed memory or acquired memory right before `i`.
+        // The lane determines the start. The start depends on the operation that ran, freed memory or acquired memory
+        // right before `i`.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

@@ -13,8 +13,8 @@
 
 namespace optpipe::detail {
 
-/// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 7 + kind) ·
-/// microbatches + microbatch, so that dependencies are additions of constants.
+/// A problem as flat arrays of plain numbers, for inner loops. The number of an operation is (stage · 7 + kind) ·
+/// microbatches + microbatch. So dependent operations have numbers that differ by a constant.
 class flat_pipeline {
 public:
     using id = std::int32_t;
@@ -33,8 +33,8 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Three related operations: the operation's input on its own stage, its input on another stage, and its
-        /// consumer on another stage. Each is given as a difference of numbers; 0 if there is none.
+        /// The operation's input on its own stage, its input on another stage, and its consumer on another stage. Each
+        /// is given as a difference of operation numbers, or 0 if there is no such operation.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
@@ -43,7 +43,8 @@ public:
         /// The copy engine of a transfer.
         std::int32_t engine = 0;
         /// For forwards and gradients, the operation of the same kind that must run before it on the nearest stage of
-        /// the same rank. It is given as a difference of numbers; 0 if there is none.
+        /// the same rank. The other operation is given as a difference of operation numbers, or 0 if there is no such
+        /// operation.
         id same_rank_before = 0;
         friend bool operator==(const kind_facts&, const kind_facts&) = default;
     };
@@ -51,8 +52,8 @@ public:
     struct option_facts {
         bool offloads = false;
         bool recomputes = false;
-        /// Device memory that a stash takes between its forward and backward. If the stash is offloaded, this is the
-        /// memory of the part that stays on the device.
+        /// Device memory that a stash takes between its forward and backward. If the stash is offloaded, only the part
+        /// that stays on the device takes memory.
         double left_on_device = 0.0;
         /// Time of recomputation, in addition to the work with a kept stash.
         double extra_work = 0.0;
@@ -135,7 +136,8 @@ public:
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
                 static_cast<storage_index>(option_number)};
     }
-    /// The number of the operation's stage and kind. Operations with equal kind numbers differ only in the microbatch.
+    /// A number that identifies the operation's stage and kind. Operations with equal kind numbers differ only in the
+    /// microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }

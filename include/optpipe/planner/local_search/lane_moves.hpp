@@ -14,7 +14,8 @@
 
 namespace optpipe::detail {
 
-/// The neighbourhood: small random edits of the sequences around critical operations.
+/// The neighbourhood of the local search. The neighbourhood consists of small random edits of the sequences around
+/// critical operations.
 class lane_moves {
 public:
     using id = flat_pipeline::id;
@@ -44,8 +45,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes the storage option of a stash, and places the operations that the new option needs. Returns false if
-    /// nothing changed, or if an operation has no place.
+    /// Changes the storage option of a stash, and finds positions for the operations that the new option needs. Returns
+    /// false if nothing changed, or if an operation can't be placed.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -73,8 +74,8 @@ public:
         return true;
     }
     /// Repairs a move that takes too much of a rank's memory. At the first position where memory doesn't suffice, one
-    /// of the stashes in memory gets an option that leaves less on the device. Returns false if no stash has an option
-    /// that leaves less on the device, or if a fault of another kind comes first.
+    /// of the stashes in memory gets an option that leaves less memory on the device. Returns false if no stash has an
+    /// option that leaves less on the device, or if a fault of another kind comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -124,7 +125,8 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position after `count` operations of other kinds or stages, in one direction; at most the end of the lane.
+    /// The position after `count` operations of other kinds or stages, in one direction. If the lane has fewer such
+    /// operations, the end of the lane.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
@@ -205,7 +207,7 @@ private:
         return true;
     }
 
-    /// Changes how an offloaded stash is transferred; a stash that isn't offloaded gets another option.
+    /// Changes how an offloaded stash is transferred. A stash that isn't offloaded gets another option instead.
     bool propose_transfer_move(id i, random_numbers& random) {
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), flip(random));
         if (!lanes_->is_offloaded(i)) return propose_storage_move(i, random);
@@ -230,22 +232,24 @@ private:
         place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Places both transfers, still inactive, in their lane, and the offload on its link. Returns the approximate start
-    /// of the reload. Once both transfers are active, the caller must place the reload on its link according to this
-    /// time, and after the offload if the link is half duplex. Empty if the transfers have no place.
+    /// Places the two transfers of the stash, which are still inactive, in their lane, and the offload on its link.
+    /// Returns the approximate start of the reload. Once both transfers are active, the caller must place the reload on
+    /// its link according to this time, and after the offload if the link is half duplex. Empty if the transfers can't
+    /// be placed.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->user_of_stash(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // due to an earlier edit
+        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // possible after an earlier edit
         const double leaves = place_offload(out, ahead, back, random);
         const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
         if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;
         place_on_link(out, leaves);
         return std::max(comes, leaves);
     }
-    /// Places an offload behind the forward, or some operations later. Returns the approximate start of the offload.
+    /// Places an offload right after the forward, or some operations later. Returns the approximate start of the
+    /// offload.
     double place_offload(id out, id ahead, id back, random_numbers& random) {
         const id lane = lanes_->facts(ahead).rank;
         id to = lanes_->position(ahead);
@@ -300,7 +304,7 @@ private:
         const id others = lanes_->storage(other);
         return set_storage(i, others, random) && set_storage(other, own, random);
     }
-    /// Gives the stashes of some consecutive microbatches this option.
+    /// Sets this option for the stashes of some consecutive microbatches.
     bool set_storage_in_a_row(id i, id option, random_numbers& random) {
         const id m = p_->microbatch_of(i);
         const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
@@ -309,8 +313,8 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, if the stage has
-    /// such an option. A number may stand for different options on different stages.
+    /// Sets the option with this index for the stashes of one microbatch on some consecutive stages. Stages without
+    /// such an option are left unchanged. An index may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;

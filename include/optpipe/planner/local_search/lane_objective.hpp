@@ -8,7 +8,7 @@
 
 namespace optpipe::detail {
 
-/// The cost of sequences with their times: the objective of `time_order`, and the mean of the ranks' engaged times.
+/// The cost of sequences and their times: the objective of `time_order`, and the mean of the ranks' engaged times.
 class lane_objective {
 public:
     using id = flat_pipeline::id;
@@ -18,7 +18,7 @@ public:
           first_(at(p_->ranks()), 0.0), committed_first_(first_), left_(at(p_->ranks()), 0),
           late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
 
-    /// Evaluates everything.
+    /// Evaluates all sequences from scratch.
     void measure() {
         committed_horizon_ = lane_times::never;
         measure_changes(0.0);
@@ -47,21 +47,21 @@ public:
         committed_horizon_ = horizon_;
     }
 
-    /// The objective: makespan or span.
+    /// The objective (makespan or span).
     [[nodiscard]] double value() const { return value_; }
-    /// The mean of the ranks' engaged times; `value` returns their maximum.
+    /// The mean of the ranks' engaged times. `value` returns the maximum of these times.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
-    /// For `span`, the first start of the rank in the last committed state; otherwise 0.
+    /// For `span`, the first start of the rank in the last committed state. For other objectives, 0.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
-    /// Changes after this time don't affect the first starts of ranks.
+    /// The time after which changes don't affect the first starts of ranks.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
 
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Postpones like `optpipe::postpone_warm_up`: forwards before a rank's first gradient start as late as their
-    /// successors allow.
+    /// Postpones forwards like `optpipe::postpone_warm_up`. Forwards before a rank's first gradient start as late as
+    /// their successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;
         round_ += 2;
@@ -143,7 +143,7 @@ private:
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;
-    std::size_t round_ = 0; ///< an even number; the next odd number marks forwards that are done
+    std::size_t round_ = 0; ///< an even number, where the next odd number marks forwards that are done
 };
 
 } // namespace optpipe::detail

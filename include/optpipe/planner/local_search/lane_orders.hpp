@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
-/// interchangeable, operations of the same kind and stage stay in rising order of microbatches. An operation that moves
-/// past another operation of its kind and stage swaps microbatches with it.
+/// interchangeable, operations of the same kind and stage stay in ascending order of microbatches. An operation that
+/// moves past another operation of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
     explicit lane_orders(const flat_pipeline& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
@@ -43,11 +43,11 @@ public:
         }
         restart();
     }
-    /// Sets whether edits keep the microbatches of each kind in rising order. If storage options take different amounts
-    /// of a rank's time, microbatches aren't interchangeable, so another order may be better.
+    /// Sets whether edits keep the microbatches of each kind in ascending order. If storage options take different
+    /// amounts of a rank's time, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
-    /// Moves the operation at `from` to `to` in its lane. The operations between these places shift.
+    /// Moves the operation at `from` to `to` in its lane. The operations between these positions shift.
     void shift(id from, id to) {
         if (from == to) return;
         touch(facts((*this)[from]).rank, std::min(from, to), std::max(from, to));
@@ -66,7 +66,7 @@ public:
         use_operation(p_->sibling(i, operation_kind::reload), use);
     }
     /// Gives the stage and microbatch of operation `i` another storage option. Contract: operations that become active
-    /// are already in their places.
+    /// are already at their positions.
     void set_storage(id i, id option) {
         const id old = storage(i);
         storage_log_.push_back({i, static_cast<storage_index>(old)});
@@ -81,7 +81,7 @@ public:
                 touch_operation(other);
         }
     }
-    /// Replaces I and W of the stage and microbatch of `i` by B in the place of I, or B by I and W.
+    /// Replaces I and W of the stage and microbatch of `i` by B at the position of I, or B by I and W.
     void set_full_backward(id i, bool use) {
         const id full = p_->sibling(i, operation_kind::backward);
         const id input = p_->sibling(i, operation_kind::backward_input);
@@ -105,8 +105,8 @@ public:
         touched_links_.push_back({facts(i).channel, std::min(from, to), std::max(from, to)});
     }
 
-    /// Whether each edited sequence is executable, considering only its rank: precedences on the rank hold, and memory
-    /// stays within the limits.
+    /// Whether each edited sequence is executable, considering only its rank. A sequence is executable if precedences
+    /// on the rank hold, and memory stays within the limits.
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return is_legal(t); });
     }
@@ -199,8 +199,8 @@ private:
         if (keeps_fifo_) sort_microbatches(first, last);
         if (p_->channels() > 0) refill_links(first, last);
     }
-    /// Restores the rising order of microbatches of each kind within a segment. Numbers of operations rise with the
-    /// kind and then with the microbatch.
+    /// Restores the ascending order of microbatches of each kind within a segment. Numbers of operations ascend with
+    /// the kind and then with the microbatch.
     void sort_microbatches(id first, id last) {
         by_kind_.clear();
         for (id position = first; position < last; ++position)

@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The state of a local search. It has the sequence of compute operations and transfers of each rank, the sequence of
-/// transfers of each direction of a shared link, and the storage option of each stage and microbatch.
+/// The state of a local search. The state has the sequence of compute operations and transfers of each rank, the
+/// sequence of transfers of each direction of a shared link, and the storage option of each stage and microbatch.
 ///
-/// A sequence also contains inactive operations that may become active. Inactive operations keep their places, so
-/// nothing shifts when an operation becomes active.
+/// A sequence also contains inactive operations that may become active. Inactive operations keep their positions, so no
+/// operation shifts when another one becomes active.
 class lane_state {
 public:
     using id = flat_pipeline::id;
@@ -25,12 +25,12 @@ public:
         id last = 0; ///< inclusive
     };
 
-    /// The data that distinguish one state from another state.
+    /// The data in which one state differs from another.
     struct sequences {
         std::vector<id> order;
         std::vector<id> link_order;
         std::vector<char> active;
-        std::vector<storage_index> storage; ///< per cell
+        std::vector<storage_index> storage; ///< one per stage and microbatch
     };
 
     [[nodiscard]] sequences copy() const { return {lanes_.order(), links_.order(), active_, storage_}; }
@@ -46,14 +46,15 @@ public:
     [[nodiscard]] id position(id i) const { return lanes_.position(i); }
     [[nodiscard]] bool active(id i) const { return active_[at(i)] != 0; }
     [[nodiscard]] bool active_at(id position) const { return active((*this)[position]); }
-    /// The position of the next active operation; the end of the lane if there is none.
+    /// The position of the next active operation, or the end of the lane if there is no such operation.
     [[nodiscard]] id next(id position, id lane) const {
         const id last = end(lane);
         for (++position; position < last && !active_at(position);)
             ++position;
         return position;
     }
-    /// The position of the previous active operation; one before the start of the lane if there is none.
+    /// The position of the previous active operation, or one before the start of the lane if there is no such
+    /// operation.
     [[nodiscard]] id previous(id position, id lane) const {
         const id first = begin(lane);
         for (--position; position >= first && !active_at(position);)
@@ -66,7 +67,7 @@ public:
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
-    /// The operation that passes on the gradient of this stage and microbatch. This is B if it is active, and I
+    /// The operation that passes on the gradient of this stage and microbatch. The result is B if B is active, and I
     /// otherwise.
     [[nodiscard]] id gradient(id i) const {
         const id full = p_->sibling(i, operation_kind::backward);
@@ -145,7 +146,7 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation with the number `i` + `difference`; none if `difference` is 0. If this is a gradient, the result
+    /// The operation with the number `i` + `difference`, or none if `difference` is 0. If the result is a gradient, it
     /// is I or B, whichever is active.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
@@ -186,7 +187,7 @@ private:
                 active_[at(p_->sibling(full, operation_kind::backward_weight))] = 1;
             }
     }
-    /// Calls `visit` with an active operation, and with the inactive operations whose places are next to it.
+    /// Calls `visit` with an active operation, and with the inactive operations at adjacent positions.
     template <class Visit> void for_each_beside(id i, Visit visit) const {
         const id s = p_->stage_of(i);
         const auto kind = p_->kind(i);
@@ -208,7 +209,7 @@ private:
         if (kind == operation_kind::backward_input) visit_inactive(operation_kind::backward);
         if (kind == operation_kind::forward) visit_inactive(operation_kind::offload);
     }
-    /// The operations of each group in the given order, one group after the other. `group_of(facts)` may be none.
+    /// The operations of each group in the given order, one group after the other. `group_of(facts)` may return none.
     template <class GroupOf>
     [[nodiscard]] std::vector<id> grouped(const optpipe::order& sorted, id groups, GroupOf group_of) const {
         std::vector<std::vector<id>> by_group(at(groups));

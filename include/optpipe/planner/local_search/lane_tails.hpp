@@ -23,8 +23,8 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, it is the negated
-    /// first start of the rank.
+    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, `extra(rank)` is the
+    /// negated first start of the rank.
     template <class Extra> void find(Extra extra) {
         lanes_after_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -65,9 +65,10 @@ private:
             }
         }
     }
-    /// Visits operations from the last start to the first. Shared links require this: a transfer may start after
-    /// operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations with equal
-    /// starts, those with a duration are visited first, because they may have waited for operations without duration.
+    /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
+    /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations
+    /// with equal starts, those with a duration are visited first, because they may have waited for operations without
+    /// duration.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

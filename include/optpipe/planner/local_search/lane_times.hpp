@@ -12,12 +12,13 @@
 
 namespace optpipe::detail {
 
-/// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
+/// The earliest times of all operations under given sequences, by the rules of `simulate`. Times are updated after
+/// edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. Propagation ends where the lane is in the same state as before. Its state is free
-/// time, memory and pending releases. Dirty operations are processed in the order of their old starts, so that hardly
-/// any operation is placed twice.
+/// an input arrives at another time. Propagation ends where the lane is in the same state as before. The state of a
+/// lane consists of the time at which it is free, its memory and its pending releases. Dirty operations are processed
+/// in the order of their old starts, so that hardly any operation is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -52,10 +53,10 @@ public:
     }
 
     /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Also returns
-    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. If
-    /// false is returned, or if edits are rolled back, `rollback` must be called to restore all times. If a cycle is
-    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, it computes all
-    /// times again.
+    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. Call
+    /// `rollback`, which restores all times, whenever the result is false or the edits are rolled back. If a cycle is
+    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, the function
+    /// computes all times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -100,7 +101,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// A cycle is suspected if one propagation visits an operation more often than this. Not tuned.
+    /// A cycle is suspected if one propagation visits an operation more than this number of times. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -191,7 +192,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // greater only if an earlier position is dirty
+            if (s.host_released >= position) break; // beyond `position` only if an earlier position is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -202,7 +203,7 @@ private:
         return begin;
     }
 
-    /// The predecessor on another lane that hasn't been placed in this pass; none if there isn't one.
+    /// The predecessor on another lane that hasn't been placed in this pass, or none if there isn't one.
     id missing(id i, const flat_pipeline::kind_facts& f) const {
         id input = lanes_->input(i);
         if (input == none && f.channel != none) input = lanes_->link_previous(i);
@@ -293,8 +294,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations get NaN as their end. Without this, stale times of activated operations would count as
-        // unchanged, and other operations could wait for deactivated operations.
+        // Flipped operations get NaN as their end. If they kept their old ends, stale times of activated operations
+        // would count as unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));
@@ -322,8 +323,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected. There may be no cycle, but only an unfavourable order of
-    /// visits.
+    /// Computes all times again. Used if a cycle is suspected, because there may be no cycle, but only an unfavourable
+    /// order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
@@ -359,7 +360,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the late candidate is still too late, and its start is final because nothing earlier is dirty.
+    /// Whether `late_candidate_` is still too late, and its start is final because nothing earlier is dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;

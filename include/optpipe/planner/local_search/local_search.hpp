@@ -14,14 +14,14 @@ namespace optpipe {
 
 struct local_search_options {
     std::uint64_t seed = 1;
-    /// Limit of the number of moves. If the search ends at this limit and no other strategy offers results, the result
+    /// Limit on the number of moves. If the search ends at this limit and no other strategy offers results, the result
     /// depends only on problem and seed.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
     local_search_parameters with{};
 };
 
-/// Improves the incumbent by simulated annealing: small changes of the ranks' sequences and of storage options, until
-/// the search is done or the limit of moves is reached. Starts from a simple schedule if there is no incumbent.
+/// Improves the incumbent by simulated annealing. Makes small changes to the ranks' sequences and to storage options
+/// until the search is done or the limit on moves is reached. Starts from a simple schedule if there is no incumbent.
 /// Improvements are offered.
 ///
 /// Single-threaded. Several calls may share one state, best with different seeds.

@@ -37,7 +37,7 @@ struct multi_start_options {
 
 namespace detail {
 
-/// A search from several starts; see `multi_start_search`.
+/// A search from several starts (see `multi_start_search`).
 class successive_halving {
 public:
     successive_halving(search_state& state, std::vector<search_start> starts, const multi_start_options& options)
@@ -72,7 +72,7 @@ private:
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
     /// Drops the last starts so that all rounds together take at most the time of `searches` searches of the first
-    /// round. Each round takes as long as the first.
+    /// round. Each round takes as long as the first round.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
@@ -120,11 +120,11 @@ private:
 
 } // namespace detail
 
-/// Local search from each of several schedules, the most promising first. The first round searches equally long from
-/// each start. Each further round searches twice as long from the better half of the starts, until two starts are left
-/// (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts
-/// is limited by a share of the remaining time. Without a deadline, it is limited by the work, and the result depends
-/// only on the starts and the seed.
+/// Local search from each of several schedules, the most promising first. The first round searches for the same time
+/// from each start. Each further round searches for twice as long from the better half of the starts, until two starts
+/// are left (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of
+/// starts is limited by a share of the remaining time. Without a deadline, the number of starts is limited by the work,
+/// and the result depends only on the starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

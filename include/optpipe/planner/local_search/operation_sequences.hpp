@@ -29,7 +29,7 @@ public:
     [[nodiscard]] id operator[](id position) const { return order_[at(position)]; }
     [[nodiscard]] id position(id i) const { return position_[at(i)]; }
 
-    /// Replaces all sequences; `rollback` can't undo this. Contract: every sequence keeps its length.
+    /// Replaces all sequences. `rollback` can't undo this change. Contract: every sequence keeps its length.
     void assign(std::vector<id> order) {
         order_ = std::move(order);
         number(0, size());
@@ -51,7 +51,7 @@ public:
         std::rotate(data + first, data + middle, data + last);
         number(first, last);
     }
-    /// Moves the operation at `from` to `to`. The operations between these places shift.
+    /// Moves the operation at `from` to `to`. The operations between these positions shift.
     void shift(id from, id to) {
         if (from < to)
             rotate(from, from + 1, to + 1);

@@ -33,8 +33,8 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// Chance of a move that splits a full backward, or merges I and W into one. The chance is small, because the move
-    /// changes little else.
+    /// Chance of a move that splits a full backward, or joins I and W into a full backward. The chance is small,
+    /// because the move changes little else.
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Chances of
     /// 10 and 25 were compared with 40,000 moves on each of 48 random problems with several options and three seeds.
@@ -61,8 +61,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift, as a number of operations of another kind: up to two, up to eight, or up to a
-    /// part of the lane (0).
+    /// Weights of the lengths of a shift. A length counts operations of another kind. A shift has a length of at most
+    /// two, at most eight, or at most a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -70,16 +70,16 @@ struct move_parameters {
     std::size_t second_block_min = 1, second_block_max = 4;
     /// Longest time by which `move_ahead` moves an operation ahead, in halves of a mean duration.
     std::size_t most_halves_ahead = 12;
-    /// Chance that an offload begins right after the forward. Otherwise, it begins fewer than `latest_offload`
+    /// Chance that an offload begins right after the forward. Other offloads begin fewer than `latest_offload`
     /// operations later.
     std::size_t offload_at_once_chance = 60;
     std::size_t latest_offload = 5;
-    /// Chance that a reload ends at the gradient's start. Otherwise, it ends earlier, by fewer than
-    /// `earliest_reload_quarters` quarters of its length.
+    /// Chance that a reload ends at the gradient's start. Other reloads end earlier, by fewer than
+    /// `earliest_reload_quarters` quarters of their length.
     std::size_t reload_in_time_chance = 40;
     std::size_t earliest_reload_quarters = 13;
-    /// Chance that a recomputation comes right before the gradient. Otherwise, it comes fewer than `earliest_recompute`
-    /// operations earlier.
+    /// Chance that a recomputation comes right before the gradient. Other recomputations come fewer than
+    /// `earliest_recompute` operations earlier.
     std::size_t recompute_at_once_chance = 50;
     std::size_t earliest_recompute = 4;
     /// Largest number of consecutive microbatches, or stages, that get another option in one move.
@@ -90,48 +90,50 @@ struct move_parameters {
 /// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
-    /// Number of moves of the first round: a constant, plus a number for each cell. The first round is short, so that
-    /// small problems restart often. Each round is longer than the previous round by the factor `round_growth`.
+    /// Number of moves of the first round. The number is a constant, plus a term for each cell. The first round is
+    /// short, so that small problems restart often. Each round is longer than the previous round by the factor
+    /// `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
-    /// Initial temperatures, one per round, because no temperature is best for all problems. All rounds end at `cold`.
+    /// Initial temperatures of the rounds. The temperatures differ, because no temperature is best for all problems.
+    /// All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. There is one number per
     /// round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
-    /// Limit of the length of a path, as a multiple of the number of operations. A limit is needed because a path
+    /// Limit on the length of a path, as a multiple of the number of operations. A limit is needed because a path
     /// through operations without duration may go round in a cycle.
     std::size_t longest_path = 8;
-    /// A time in mean durations. An operation that ended longer than this before the start of another operation doesn't
-    /// determine that start.
+    /// A time in mean durations. If an operation ended more than this time before the start of another operation, it
+    /// doesn't determine that start.
     double farthest_back = 16.0;
-    /// One of every n rounds continues from the end of the previous round, and the others from the best state; this is
-    /// n.
+    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. The other rounds
+    /// continue from the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
     /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
-    /// of the block, from a place at most `farthest_from_end_of_block` operations away. Chances were compared with
+    /// of the block, from a position at most `farthest_from_end_of_block` operations away. Chances were compared with
     /// local search alone, 1 to 2 s, on problem files, models and random problems. A chance of 8 was better than 0 in 9
     /// runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to
     /// 60, and distances from 4 to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Chance in percent of another try, with a smaller stash, after a move that takes too much memory of a rank. A
+    /// Chance, in percent, that a move that takes too much of a rank's memory is tried again with a smaller stash. A
     /// second try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72
-    /// runs of 2 s on random models. 40 was better in 31 runs and worse in 19, and objectives were 0.06 % lower on
-    /// average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower
-    /// (standard error 0.12).
+    /// runs of 2 s on random models. A chance of 40 was better in 31 runs and worse in 19, and objectives were 0.06 %
+    /// lower on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 %
+    /// lower (standard error 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
-    /// than a move, but they become less accurate with time.
+    /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
+    /// longer than a move, but old paths and tails are less accurate.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// Number of moves between two reads of the clock. It is `cells_between_clocks` divided by the number of cells, but
-    /// at most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
-    /// milliseconds.
+    /// Determines the number of moves between two reads of the clock, which is `cells_between_clocks` divided by the
+    /// number of cells, but at most `most_moves_between_clocks`. A move takes longer in larger problems. With a million
+    /// cells, a move takes some milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -150,12 +152,12 @@ struct multi_start_parameters {
     double first_round = 0.25;
     /// Share of the remaining time for all starts together. If this time doesn't suffice, fewer starts are searched.
     /// Shares were compared with a single start on eleven random models of 1,000 to 2,048 stashes, with 10 s on one
-    /// thread. On average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and as
-    /// long with a share of 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all
-    /// eight starts gave equal steps on average (within 0.09 %).
+    /// thread. On average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and
+    /// equally long with a share of 0.1 (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of
+    /// 0.1 and all eight starts gave equal steps on average (within 0.09 %).
     double time = 0.1;
-    /// Limit of the work if there is no deadline, as moves times stashes. At 0.05 µs per unit, the searches take half a
-    /// second.
+    /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
+    /// per unit, the searches take half a second.
     double most_work = 1e7;
 };
 

@@ -30,10 +30,10 @@ struct beam_options {
     std::uint64_t seed = 1;
 };
 
-/// Searches a pattern of a given period, from the last stage to the first. Each stage is added around the stages after
-/// it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
-/// lifespans are kept, because they leave the most memory and time to earlier stages. As a beam search, it may miss
-/// feasible patterns.
+/// Searches for a pattern with a given period, from the last stage to the first. Each stage is added around the stages
+/// after it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
+/// lifespans are kept, because they leave the most memory and time to earlier stages. Like any beam search, the search
+/// may miss feasible patterns.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)
@@ -99,8 +99,8 @@ private:
         }
         return around;
     }
-    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because it tries
-    /// several distances, each twice, and because its slots determine those of all other stages.
+    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because several
+    /// distances are tried twice each, and because the slots of the last stage determine the slots of all other stages.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }

@@ -20,8 +20,8 @@ struct completion_options {
     /// Share of a period by which forwards may move earlier for each later stage. Forwards only move by whole periods,
     /// and only as far as memory allows.
     double ahead = 0.0;
-    /// Whether weight gradients may leave their pattern slots. They then run in idle time, or where memory must be
-    /// released.
+    /// Whether weight gradients may leave their pattern slots. Weight gradients that leave their slots run in idle
+    /// time, or where memory must be released.
     bool refill = false;
     friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
 };
@@ -52,7 +52,7 @@ struct completion_options {
     return pattern;
 }
 
-/// The forwards and gradients of each rank, by start. `fill_with_weights` adds the weight gradients.
+/// The forwards and gradients of each rank, sorted by start. `fill_with_weights` adds the weight gradients.
 [[nodiscard]] inline compute_lanes lanes_without_weights(const problem& p, const schedule& s) {
     compute_lanes lanes(p.graph.ranks());
     for (const auto& op : order_of(s).operations)
@@ -73,8 +73,8 @@ struct completion_options {
     return time_order(p, filled, stop);
 }
 
-/// Whether weight gradients may be rescheduled: nothing is offloaded, nothing is recomputed before a backward, and
-/// every backward is split.
+/// Whether weight gradients may be rescheduled. Rescheduling requires that nothing is offloaded, nothing is recomputed
+/// before a backward, and every backward is split.
 [[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
     if (!p.split_backward) return false;
     for (const stage s : p.graph.all_stages())

@@ -11,7 +11,7 @@
 namespace optpipe::detail {
 
 /// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are any real
-/// numbers; only their remainder modulo the period matters.
+/// numbers, but only their remainders modulo the period matter.
 class modulo_timeline {
 public:
     struct interval {
@@ -30,11 +30,11 @@ public:
     void take(double start, double length) {
         if (length > slack_) intervals_.push_back({start - period_ * std::floor(start / period_), length});
     }
-    /// Marks the current reservations; `undo` returns to a mark.
+    /// Marks the current reservations. `undo` returns to a mark.
     [[nodiscard]] std::size_t mark() const { return intervals_.size(); }
     void undo(std::size_t mark) { intervals_.resize(mark); }
 
-    /// The first start at or after `from` at which `length` is free; `never` if there is none.
+    /// The first start at or after `from` at which `length` is free, or `never` if there is none.
     [[nodiscard]] double first_free(double from, double length) const {
         if (length > period_ + slack_) return never;
         auto at = from;
@@ -45,7 +45,7 @@ public:
         }
         return never;
     }
-    /// The last start at or before `until` at which `length` is free; minus infinity if there is none.
+    /// The last start at or before `until` at which `length` is free, or minus infinity if there is none.
     [[nodiscard]] double last_free(double until, double length) const {
         if (length > period_ + slack_) return -never;
         auto at = until;
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// The latest start to which a free interval can move without overlapping a reservation; `start` itself if there
+    /// The latest start to which a free interval can move without overlapping a reservation, or `start` itself if there
     /// are no reservations.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
@@ -73,7 +73,7 @@ public:
             room = std::min(room, distance(p, start) - p.length);
         return room == never || room < 0.0 ? start : start - room;
     }
-    /// The lengths of the gaps between the intervals; the whole period if there are no intervals.
+    /// The lengths of the gaps between the intervals. If there are no intervals, the complete period is a gap.
     [[nodiscard]] std::vector<double> gaps() const {
         if (intervals_.empty()) return {period_};
         auto sorted = intervals_;
@@ -94,7 +94,8 @@ private:
         const auto wrapped = d - period_ * std::floor(d / period_);
         return wrapped >= period_ - slack_ ? 0.0 : wrapped;
     }
-    /// The end of a reservation that overlaps the time of `length` from `at` on; `at` itself if none does.
+    /// The end of a reservation that overlaps the interval of `length` that starts at `at`. Returns `at` itself if no
+    /// reservation overlaps the interval.
     [[nodiscard]] double end_of_obstacle(double at, double length) const {
         for (const auto& p : intervals_) {
             const auto behind = distance(p, at);

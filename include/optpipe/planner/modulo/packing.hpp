@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap,
+/// Checks a necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap,
 /// considered separately, is filled as well as the lengths of operations allow. The sum of the remaining times of all
 /// gaps must not exceed the rank's idle time.
 class modulo_packing {
@@ -46,7 +46,7 @@ public:
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // number of rounding errors: one at each end of the sums and of the spare
+        constexpr std::size_t borders = 4; // number of rounding errors, one at each end of the sums and of the spare
                                            // time
         double wasted = 0.0;
         const auto gaps = lane.gaps();

@@ -7,86 +7,89 @@
 
 namespace optpipe {
 
-/// How `modulo_search` searches periods. The same for every problem; not tuned.
+/// How `modulo_search` searches for periods. All values are the same for every problem, and not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
     /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. Both numbers
-    /// have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by the
-    /// factor `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. The two numbers
+    /// each have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by
+    /// the factor `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
-    /// Periods increase in steps from the load bound until a pattern is found. These are the first step as a share of
-    /// the bound, and the factor by which steps grow.
+    /// Periods increase in steps from the load bound until a pattern is found. The two values are the first step, as a
+    /// share of the bound, and the factor by which steps grow.
     double first_step = 0.0025;
     double step_growth = 1.25;
     /// Number of bisection steps between the longest period without a pattern and the shortest period with a pattern.
     std::size_t bisections = 4;
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
-    /// tried first, because it gains most.
+    /// tried first, because it would gain the most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
     /// After `least_rounds` rounds, a periodicity is skipped if its best period exceeds the best period of all
     /// periodicities by this factor.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
-    /// Effort of completing a pattern, for each cell of the step, as a number of attempts to place a stage.
+    /// Effort of completing a pattern, for each cell of the step. Measured as a number of attempts to place a stage.
     std::size_t completion_effort = 12;
 };
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus among equally good patterns,
-    /// those with fewer transfers are kept.
+    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus, if patterns are equally good,
+    /// the patterns with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Number of attempts at the last stage. It is `last_stage_factor` for each attempt at another stage, plus
-    /// `least_at_last`, which suffices to try each of five distances twice. The last stage has more attempts because
-    /// its slots determine those of all other stages.
+    /// The number of attempts at the last stage is `last_stage_factor` for each attempt at another stage, plus
+    /// `least_at_last`. `least_at_last` suffices to try each of five distances twice. The last stage has more attempts
+    /// than other stages, because its slots determine the slots of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
-    /// With more sums, gaps aren't checked.
+    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled. If
+    /// a rank has more sums, gaps aren't checked.
     std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings that are tried: the least spacing times 1 + n / stages, for each number n. n = 1 leaves room for the
-    /// weight gradients if memory is scarcest.
+    /// Each number n is a spacing that is tried, namely the least spacing times 1 + n / stages. With n = 1, there is
+    /// room for the weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
-    /// spacing is tried with `first_fill`. Then the best spacing is tried with each of `fills`.
+    /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Effort of a schedule of the whole step, for each cell, as a number of attempts to place a stage.
+    /// Effort of making a schedule of the complete step, for each cell. Measured as a number of attempts to place a
+    /// stage.
     std::size_t attempt_effort = 12;
 };
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// Number of microbatches per rank in the reduced problem, approximately; the default suffices for prologue and
+    /// Approximate number of microbatches per rank in the reduced problem. The default suffices for prologue and
     /// epilogue. The number of ranks counts as at least `least_ranks`.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
     /// Least ratio of a completed schedule's objective to the objective that its period suggests.
     double completion_gain = 0.97;
-    /// Each pattern is completed with forwards ahead by each of these shares: see `completion_options`.
+    /// Each pattern is completed several times, with forwards ahead by each of these shares (`completion_options`).
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
-    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than they can gain.
+    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than such changes can
+    /// gain.
     double max_ratio = 1.05;
-    /// Places in the step, as shares of its length, near which a repeated segment is searched. In the middle, the state
-    /// is steady.
+    /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
+    /// middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. The time with more repetitions is extrapolated from the objectives with
-    /// these two numbers.
+    /// Two numbers of repetitions of a segment. From the objectives with these two numbers, the time with more
+    /// repetitions is extrapolated.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment. Each divides the last number, so one reduced problem serves all of them.
+    /// Numbers of microbatches of a segment. Each number divides the last number, so one reduced problem serves all
+    /// numbers.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

@@ -33,7 +33,7 @@ struct pattern_slot {
 /// A periodic schedule in steady state. The operations of the first `periodicity` (K) microbatches recur K periods
 /// later for the next K microbatches.
 struct periodic_pattern {
-    /// The initiation interval: the mean time from one microbatch to the next.
+    /// The initiation interval, which is the mean time from one microbatch to the next.
     duration period{};
     std::size_t periodicity = 1;
     /// For each stage, one slot for each of the K microbatches.
@@ -51,8 +51,8 @@ struct memory_interval {
     double amount = 0.0;
 };
 
-/// The peak memory if all intervals repeat at every `length`. An interval that ends within `slack` of a start counts as
-/// ended.
+/// The peak memory if all intervals repeat with the period `length`. An interval that ends within `slack` of a start
+/// counts as ended.
 [[nodiscard]] inline double peak_of_intervals(const std::vector<memory_interval>& all, double length, double slack) {
     double peak = 0.0;
     for (const auto& one : all) {

@@ -17,9 +17,9 @@
 
 namespace optpipe::detail {
 
-/// Searches patterns of ever shorter periods, for periodicities of one to a few microbatches. Periods increase from the
-/// load bound until a pattern is found. Then the search bisects between the longest period without a pattern and the
-/// shortest period with a pattern. Beams grow from round to round.
+/// Searches for patterns with ever shorter periods. The periodicity of a pattern is one to a few microbatches. Periods
+/// increase from the load bound until a pattern is found. After that, the search bisects between the longest period
+/// without a pattern and the shortest period with a pattern. Beams grow from round to round.
 ///
 /// Every pattern found is passed to `take`. `stop` is polled between stages.
 class period_search {
@@ -40,7 +40,7 @@ public:
             for (auto& one : tracks_)
                 if (!exhausted()) advance(one, round);
     }
-    /// The shortest period found; unlimited if there is none.
+    /// The shortest period found until now. Unlimited if no pattern has been found.
     [[nodiscard]] duration best() const {
         auto shortest = duration::unlimited();
         for (const auto& one : tracks_)

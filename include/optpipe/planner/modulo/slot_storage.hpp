@@ -36,15 +36,15 @@ public:
     }
 
     [[nodiscard]] const storage_option& operator[](storage_index i) const { return options_[i]; }
-    /// Whether I acquires memory with some option.
+    /// Whether I acquires memory with at least one option.
     [[nodiscard]] bool may_grow(const stage_costs& c) const {
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
     /// All choices on the Pareto frontier. Each choice takes more work than the previous choice, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level. There are at most two: one adds work before the backward, the other adds work inside
-    /// the backward.
+    /// The families of a level, of which there are at most two. One adds work before the backward, and the other adds
+    /// work inside the backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
@@ -119,7 +119,7 @@ private:
 
     std::vector<storage_option> options_;
     std::vector<std::vector<family>> levels_{};
-    /// Work of each level, and memory of each level.
+    /// Work and memory of each level.
     std::vector<duration> work_{};
     std::vector<memory_size> held_{};
     std::vector<choice> choices_{};

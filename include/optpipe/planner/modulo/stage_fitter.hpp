@@ -23,12 +23,13 @@ namespace optpipe::detail {
 /// The reservations of a rank, its copy engines and its link before another stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
-    /// The timelines by direction, out and in. If both directions share an engine or link, the first entry is used.
+    /// The timelines, indexed by direction (out, in). If both directions share an engine or link, the first entry is
+    /// used.
     std::array<modulo_timeline, 2> engine;
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
     std::vector<memory_interval> host{};
-    /// Recomputation in a period, as a duration.
+    /// Total duration of recomputation in a period.
     duration extra_work{};
 };
 
@@ -37,8 +38,8 @@ struct rank_occupation {
 class stage_fitter {
 public:
     /// Attempts with numbers below `first_random_attempt` are systematic, and later attempts are random. If no other
-    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic
-    /// choices twice.
+    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they try every systematic
+    /// choice twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -65,8 +66,7 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Adds the slots of stage `s` to `own`, the reservations of rank `r`, as far as the slots use this rank or its
-    /// link.
+    /// Adds to `own`, the reservations of rank `r`, those slots of stage `s` that use this rank or its link.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
@@ -92,7 +92,7 @@ public:
     }
 
     /// Attempts to place a stage, with as little recomputation as memory allows. All attempts except the first few are
-    /// random. Returns false if the attempt fails; then `pattern_slots` is unspecified.
+    /// random. Returns false if the attempt fails, and `pattern_slots` is then unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -126,8 +126,8 @@ public:
     }
 
 private:
-    /// Number of orders in which `place_transfers` places the transfers of a period: four systematic and three random
-    /// ones.
+    /// Number of orders in which `place_transfers` places the transfers of a period. Four orders are systematic, and
+    /// three are random.
     static constexpr unsigned transfer_orders = 7;
     /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;
@@ -149,7 +149,7 @@ private:
     // Computations.
 
     /// Places forwards and gradients one after the other, each as near to the operation on the neighbour stage as the
-    /// rank allows. Then places the weight gradients, in the order of their gradients.
+    /// rank allows. After these, places the weight gradients, in the order of their gradients.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -171,8 +171,8 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// The order in which forwards (2j for microbatch j) and gradients (2j + 1) are placed, each gradient after its
-    /// forward.
+    /// The order in which operations are placed. 2j stands for the forward of microbatch j, and 2j + 1 for its
+    /// gradient. Each gradient comes after its forward.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)
@@ -224,7 +224,7 @@ private:
         start = duration{at};
         return true;
     }
-    /// A random length of a delay, which may leave a gap for another operation.
+    /// A random duration of a delay, which may leave a gap for another operation.
     double some_length() {
         const auto& c = p_.costs[stage{random_.below(p_.graph.stages())}];
         switch (random_.below(3)) {
@@ -311,8 +311,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots. Each slot gets one of its options that offload. Returns false, and
-    /// changes nothing, if there is no room for the transfers, or if the stashes don't fit the device.
+    /// Offloads the stashes of a set of slots. Each slot gets one of its storage options that offload. Returns false,
+    /// and changes nothing, if there is no room for the transfers, or if the stashes don't fit on the device.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
@@ -345,8 +345,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Places offloads as early and reloads as late as the engine and the link allow. The transfers are placed in one
-    /// of three ways: one kind after the other, pair by pair, or in random order.
+    /// Places offloads as early and reloads as late as the engine and the link allow. `way` determines whether the
+    /// transfers are placed one kind after the other, pair by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;

@@ -25,8 +25,9 @@ namespace optpipe {
     return result;
 }
 
-/// A segment of a schedule that may be repeated. On each rank, it has the operations at [from, to) of the rank's lane.
-/// The state of all ranks at the end of the segment is the state at its start, shifted by `count` microbatches.
+/// A segment of a schedule that may be repeated. On each rank, the segment has the operations at [from, to) of the
+/// rank's lane. The state of all ranks at the end of the segment is the state at its start, shifted by `count`
+/// microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -37,7 +38,7 @@ struct repeated_segment {
 
 namespace detail {
 
-/// The operations of each rank, including transfers, by start.
+/// The operations of each rank, including transfers, sorted by start.
 [[nodiscard]] inline per_rank<std::vector<timed_operation>> lanes_by_start(const problem& p, const schedule& s) {
     auto lanes = split_by_rank(p.graph, s.operations);
     for (auto& lane : lanes)
@@ -45,8 +46,8 @@ namespace detail {
     return lanes;
 }
 
-/// The state at every position of one rank's lane. It consists of the finished operations and the storage of stashes,
-/// relative to the first unfinished microbatch.
+/// The state at every position of one rank's lane. A state consists of the finished operations and the storage of
+/// stashes, relative to the first unfinished microbatch.
 class lane_states {
 public:
     lane_states(const problem& p, rank r, const std::vector<timed_operation>& lane) {
@@ -72,7 +73,8 @@ public:
         }
     }
 
-    /// The position with the same state as `position`, shifted by `count` microbatches; empty if there is none.
+    /// The position with the same state as `position`, shifted by `count` microbatches. Empty if there is no such
+    /// position.
     [[nodiscard]] std::optional<std::size_t> recurs_at(std::size_t position, std::size_t count) const {
         const auto known = positions_.find(key(states_[position].first, states_[position].second + count));
         if (known == positions_.end()) return std::nullopt;
@@ -174,7 +176,7 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment, too.
+    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const auto input = input_from_other_stage(p_.graph.stages(), op);
         if (!input || before(*input, found)) return false;
@@ -190,7 +192,7 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches: the segment is
+/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches, because the segment is
 /// repeated `times` more times. No rank needs more memory than in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {

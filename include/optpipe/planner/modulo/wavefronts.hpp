@@ -18,9 +18,9 @@
 
 namespace optpipe::detail {
 
-/// Wavefronts: per time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Thus every
-/// rank has forwards in one half of its slots, and gradients in the other half. Microbatches in slots never wait for
-/// each other. The mean distance between two microbatches, in slots, need not be integral.
+/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Every rank thus
+/// has forwards in one half of its slots, and gradients in the other half. Microbatches that are placed in slots never
+/// wait for each other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
     /// The initiation interval in pairs of slots. 1 is the densest spacing.
     double spacing = 1.0;
@@ -28,13 +28,13 @@ struct wavefronts {
     weight_filling filling{};
 };
 
-/// Whether wavefronts apply: one stage per rank, and every stash is kept.
+/// Whether wavefronts apply. Wavefronts apply if each rank has one stage, and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }
 
 /// The densest spacing that memory and load would allow if all slots had the mean length. The stashes of microbatches
-/// between forward and gradient on a stage must fit the memory of its rank.
+/// between forward and gradient on a stage must fit in the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -78,7 +78,7 @@ struct wavefronts {
 }
 
 /// The complete schedule of the step in slots, or the reason why there is none. The usual reason is that the
-/// microbatches in flight don't fit the memory.
+/// microbatches in flight don't fit in memory.
 [[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
                                                            stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);

@@ -17,9 +17,10 @@
 
 namespace optpipe::detail {
 
-/// Any problem as flat arrays of plain numbers, for inner loops. A cell (a stage and microbatch) has six operations,
-/// some of which are missing. I and B count as the same operation, so inputs from other cells never change. Facts that
-/// depend on the cell's storage option, or on whether its backward is split, are computed when these change.
+/// A problem of any kind as flat arrays of plain numbers, for inner loops. A cell (a stage and microbatch) has six
+/// operations, some of which are missing. I and B count as the same operation, so inputs from other cells never change.
+/// Facts that depend on the cell's storage option, or on whether its backward is split, are computed again when the
+/// option or the split changes.
 class flat_graph {
 public:
     using id = std::int32_t;
@@ -47,7 +48,7 @@ public:
         std::uint32_t first_input = 0;
         std::uint32_t inputs = 0;
         std::uint32_t rank = 0;
-        /// The lanes that the operation takes; both are the same for computations.
+        /// The lanes that the operation takes. For a computation, both fields have the same lane.
         std::uint32_t lane = 0;
         std::uint32_t shared_lane = 0;
         /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
@@ -73,7 +74,7 @@ public:
     /// One more than the largest number of an operation.
     [[nodiscard]] std::size_t size() const { return facts_.size(); }
     [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
-    /// Whether an operation may have to wait for memory. If no operation may have to, only computations of an
+    /// Whether an operation may have to wait for memory. If no operation has to wait, only computations of an
     /// operation's own rank free memory for it, and these computations have ended before the operation starts.
     [[nodiscard]] bool memory_delays() const { return memory_delays_; }
     [[nodiscard]] double limit(std::uint32_t r) const { return limits_[r]; }
@@ -100,7 +101,7 @@ public:
         const auto kind = kind_of(at(i) % slot_count, cell);
         return {cell_.stage_of(cell), kind, cell_.microbatch_of(cell), choices_[cell].storage};
     }
-    /// The I or B, and the W, of a cell.
+    /// The I or B of a cell, and its W.
     [[nodiscard]] static id gradient_of(std::size_t cell) {
         return static_cast<id>(slot_count * cell + slot_of(operation_kind::backward_input));
     }
@@ -119,17 +120,18 @@ public:
             set_facts(static_cast<id>(slot_count * cell + slot));
     }
 
-    /// Whether the gradient `b` may be a B as well as an I with a W.
+    /// Whether the gradient `b` may be either a B, or an I with a W.
     [[nodiscard]] bool may_split_or_join(id b) const {
         return optpipe::may_split_or_join(*p_, stage_of(b));
     }
-    /// The `overlap` that describes a pair of forward `f` and backward `b`, which is a B or an I by the choice of its
-    /// cell; null if the problem has no such pair.
+    /// The `overlap` that describes a pair of forward `f` and backward `b`, or null if the problem has no such pair.
+    /// The cell of `b` determines whether the backward is a B or an I.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
         return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
     }
-    /// As `overlap_of`, if the backward were an I instead of a B, or a B instead of an I; null if it can't be.
+    /// The same as `overlap_of`, but with an I in place of the B, or a B in place of the I. Null if the problem has no
+    /// pair with this other backward.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b) || !may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[cell_of(b)].is_split;
@@ -179,7 +181,7 @@ private:
             overlaps_[place_of(each.forward, each.backward, kind)] = &each;
         }
     }
-    /// Sets the facts that don't depend on the cell's choice.
+    /// Sets the facts that don't depend on the cell's storage option or backward.
     void add_inputs(id i) {
         const auto op = operation_of(i);
         auto& f = facts_[at(i)];
@@ -229,8 +231,8 @@ private:
     std::vector<memory_effect> effects_;
     std::vector<input> inputs_{};
     std::vector<double> limits_{};
-    /// The pairs of the problem, by stage of the forward, stage of the backward, and kind; empty if the problem has no
-    /// pairs.
+    /// The pairs of the problem, indexed by the stage of the forward, the stage of the backward, and the backward's
+    /// kind. Empty if the problem has no pairs.
     std::vector<const overlap*> overlaps_{};
     bool memory_delays_ = false;
 };

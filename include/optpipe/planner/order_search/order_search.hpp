@@ -24,50 +24,51 @@
 
 namespace optpipe {
 
-/// The parameters of `order_search`, the same for every problem; not tuned.
+/// The parameters of `order_search`, which are the same for every problem. Not tuned.
 struct order_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
-    /// Temperature at the beginning and at the end, as shares of the objective.
+    /// The first and the last temperature of a round, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`:
-    /// splitting a pair and making it anew leads through orders with longer steps. Not tuned.
+    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
+    /// High temperatures are needed because a pair can only be split and formed anew through orders with longer steps.
+    /// Not tuned.
     double hot_round = 8.0;
-    /// Temperatures of every second round (the cold rounds), from the first on, if the problem has pairs. Measured from
-    /// published schedules of the public problems with pairs: after 150,000 moves, steps were up to 0.4 % shorter than
-    /// with 1e-3 at the beginning.
+    /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
+    /// the first round. In searches of 150,000 moves that started from published schedules of the public problems with
+    /// pairs, steps were up to 0.4 % shorter than with a first temperature of 1e-3.
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
-    /// Number of moves over which the temperature falls to its final value; at most `moves`. After these moves, the
-    /// search starts anew from the best order.
+    /// Number of moves in a round, over which the temperature falls to its last value. A round has at most `moves`
+    /// moves. After a round, the search starts anew from the best order.
     std::size_t moves_of_round = 300'000;
-    /// The largest number of places by which an operation moves on its lane.
+    /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
-    /// One in this number of moves exchanges sequences, one splits or joins a backward, and one changes a storage
-    /// option; the others move an operation on its lane. Above 2.
+    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, and one
+    /// changes a storage option. All other moves shift an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// Share of moves that make, split or exchange pairs, in percent of those that would move an operation on its lane,
-    /// if the problem has pairs.
+    /// If the problem has pairs, this percentage of the moves of an operation on its lane is replaced by moves that
+    /// make, split or exchange pairs.
     std::size_t percent_pairs = 40;
-    /// Share of moves that change the operations of several microbatches alike, in percent, if the problem has pairs
-    /// and no operation waits for memory.
+    /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
+    /// made only if the problem has pairs and no operation waits for memory.
     std::size_t percent_windows = 10;
-    /// Share of critical operations among those that move, in percent.
+    /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks beside the objective: with equal objectives, the order in which the other
-    /// ranks end earlier costs less.
+    /// Weight of the mean end of the ranks, added to the objective. If two orders have equal objectives, the order in
+    /// which the other ranks end earlier thus costs less.
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
     /// The time for which `plan_options::start` is improved before anything else, and the first temperature of this
-    /// improvement, which makes some ten thousand moves. With 5e-4, the steps of nine draws of 8 ranks × 32
-    /// microbatches were 1 to 3 % shorter than with 4e-3.
+    /// improvement. Within this time, the search makes some ten thousand moves. With 5e-4, the steps of nine draws of 8
+    /// ranks × 32 microbatches were 1 to 3 % shorter than with 4e-3.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 5e-4;
-    /// In a round from a schedule that may exceed the memory limits: the first and the last price of the excess, as
-    /// shares of the schedule's objective (`timed_order::allow_excess`).
+    /// The first and the last price of excess memory (`timed_order::allow_excess`), as shares of the objective of the
+    /// schedule from which a round starts. Used in rounds that start from a schedule that may exceed the memory limits.
     double first_price = 1e-1;
     double last_price = 1.0;
     /// The largest number of distinct pairs on a rank (`plan_options::most_distinct_pairs`).
@@ -76,7 +77,7 @@ struct order_search_parameters {
 
 namespace detail {
 
-/// Simulated annealing over whole orders; for any graph and microbatches.
+/// Simulated annealing over complete orders. Works for any graph and any microbatches.
 class order_annealer {
 public:
     order_annealer(search_state& state, const order_search_parameters& with, std::string_view name)
@@ -114,7 +115,8 @@ private:
         double last;
     };
 
-    /// Limit of the moves in a round. If the problem has pairs, a call has at least two rounds, the first of them cold.
+    /// The largest number of moves in a round. If the problem has pairs, a call has at least two rounds, and the first
+    /// round is cold.
     [[nodiscard]] std::size_t most_in_round() const {
         return p_->overlaps.empty() ? with_.moves_of_round : std::min(with_.moves_of_round, with_.moves / 2 + 1);
     }
@@ -181,8 +183,8 @@ private:
         return is_about_pairs ? change_pair() : move_on_lane();
     }
 
-    /// Splits the pair at some place, gives one of its parts another partner, or makes a pair of an operation and
-    /// another one near it.
+    /// Draws a position in the order. Splits the pair at this position, gives one of its parts another partner, or
+    /// makes a pair of the operation at this position and another operation near it.
     bool change_pair() {
         const index at = order_.first_place(some_place());
         const id op = order_[at];
@@ -199,7 +201,7 @@ private:
         if (is_pair) return exchange_parts(kept == at ? at + 1 : at, *other);
         return order_.partner(order_[*other]) == flat_graph::none && merge(at, *other);
     }
-    /// The forward and the backward of two operations, one of each.
+    /// Two operations, one of which is a forward and the other a backward.
     struct parts {
         id f;
         id b;
@@ -213,8 +215,8 @@ private:
         const auto [f, b] = parts_of(one, other);
         return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
     }
-    /// The place of a random operation that can be in a pair with the operation at `at`, near that on its lane, and
-    /// isn't in a pair with it. Empty if there is no such operation nearby.
+    /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
+    /// yet. The two operations are near each other on their lane. Empty if there is no such operation.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -231,7 +233,7 @@ private:
         }
         return found;
     }
-    /// Makes a pair of the single operations at two places, at one of the places.
+    /// Makes a pair of the single operations at two positions. The pair is put at one of these positions.
     bool merge(index at, index other) {
         const parts both = parts_of(order_[at], order_[other]);
         const bool has_kind = order_.graph().overlap_of(both.f, both.b) != nullptr;
@@ -255,23 +257,24 @@ private:
         });
         return true;
     }
-    /// Within an edit of the order: makes a pair of two neighbours. The kind of the backward changes if it has to.
+    /// Within an edit of the order: makes a pair of two neighbours. If the problem doesn't have this pair, the kind of
+    /// the backward changes.
     void join_parts(id one, id other, std::vector<id>& all) {
         const auto [f, b] = parts_of(one, other);
         order_.set_partner(f, b);
         if (!order_.graph().overlap_of(f, b)) split_or_join(b, all);
     }
 
-    /// A place in the order, often a critical one.
+    /// A random position in the order, often that of a critical operation.
     index some_place() {
-        constexpr int tries = 64; // enough if more than a few operations are critical; not tuned
+        constexpr int tries = 64; // enough unless only few operations are critical; not tuned
         const bool is_critical = random_.chance(with_.percent_critical);
         index at = random_.below(order_.size());
         for (int i = 0; is_critical && i < tries && !order_.is_critical(at); ++i)
             at = random_.below(order_.size());
         return at;
     }
-    /// Moves an operation some places forward or back on its lane.
+    /// Moves an operation some positions forward or back on its lane.
     bool move_on_lane() {
         const index at = some_place();
         const auto& f = order_.graph()[order_[at]];
@@ -291,7 +294,8 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges two sequences with equally many slices: everywhere in the order, each takes the places of the other.
+    /// Exchanges two sequences that have the same number of slices. Each sequence takes the positions of the other
+    /// sequence in the order.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -321,7 +325,7 @@ private:
         mark_pairs(pairs);
         return true;
     }
-    /// The places where pairs begin.
+    /// The positions at which pairs begin.
     std::vector<index> pairs_in_order() const {
         std::vector<index> places;
         if (p_->overlaps.empty()) return places;
@@ -329,8 +333,8 @@ private:
             if (order_.last_place(i) != i) places.push_back(i);
         return places;
     }
-    /// Makes pairs at these places, and no others. To be called within an edit, once the operations are at these
-    /// places.
+    /// Makes pairs at these positions, and no others. Call it within an edit, once the operations are at these
+    /// positions.
     void mark_pairs(const std::vector<index>& places) {
         if (p_->overlaps.empty()) return;
         for (index i = 0; i < order_.size(); ++i)
@@ -339,7 +343,8 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B. A pair stays a pair if the problem has it with the other kind.
+    /// Replaces a B by I and W, or I and W by a B. A pair remains a pair if the problem has it with the other kind of
+    /// backward.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
@@ -365,7 +370,8 @@ private:
         order_.choose(cell, chosen);
     }
 
-    /// Stores one stash in another way: its transfers and recomputation come as late, or as early, as they may.
+    /// Changes the storage option of one stash. The offload then comes right after the forward, and the reload and the
+    /// recomputation come right before the backward.
     bool change_storage() {
         const auto& graph = order_.graph();
         const auto op = graph.operation_of(order_[random_.below(order_.size())]);
@@ -387,7 +393,7 @@ private:
         const auto as = [&](operation_kind kind) { return graph.number(sibling(stored, kind)); };
         const id first = as(operation_kind::forward);
         const id gradient = as(operation_kind::backward_input);
-        // Nothing comes between the parts of a pair.
+        // No operation may come between the two parts of a pair.
         const id before = order_.partner(gradient) != flat_graph::none ? order_.partner(gradient) : gradient;
         const id behind = order_.partner(first) != flat_graph::none ? order_.partner(first) : first;
         const auto add = [&](operation_kind kind) {
@@ -419,7 +425,7 @@ private:
     window_moves windows_;
     stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
-    /// The objective to improve on, and the best order that improves on it and hasn't been offered.
+    /// The objective to improve on. `found_` is the best order with a shorter objective that hasn't been offered yet.
     double best_ = 0.0;
     bool is_priced_ = false;
     std::optional<order> found_{};
@@ -428,9 +434,10 @@ private:
 
 } // namespace detail
 
-/// Simulated annealing over the orders of any problem, from the incumbent on. A move shifts an operation on its lane,
-/// exchanges two sequences, replaces a B by I and W or the reverse, also in a pair, changes a storage option, or makes,
-/// splits or exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
+/// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
+/// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
+/// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations. Most rejected
+/// moves take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

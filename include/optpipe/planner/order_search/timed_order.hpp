@@ -15,8 +15,9 @@
 
 namespace optpipe::detail {
 
-/// A whole order with its earliest times, by the rules of `simulate`. An edit changes the order; `retime` times it, and
-/// then `keep` or `undo` ends the edit. Nothing is allocated once the vectors have grown.
+/// A complete order with its earliest times, by the rules of `simulate`. An edit changes the order. After an edit,
+/// `retime` computes the times of the order, and `keep` or `undo` ends the edit. No memory is allocated once the
+/// vectors have grown.
 ///
 /// The parts of a pair are neighbours in the order, the forward first, and move together.
 class timed_order {
@@ -25,7 +26,7 @@ public:
     using index = std::size_t;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
-    /// `weight_of_mean`: weight of the mean end of the ranks beside the objective.
+    /// `weight_of_mean` is the weight of the mean end of the ranks, which is added to the objective.
     timed_order(const problem& p, double weight_of_mean)
         : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
           ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
@@ -40,7 +41,8 @@ public:
     [[nodiscard]] const flat_graph& graph() const { return graph_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
-    /// The sum of the objective, the weighted mean and the price of excess memory, for the order that was kept last.
+    /// The value of the order that was kept last. The value is the sum of the objective, the weighted mean and the
+    /// price of excess memory.
     [[nodiscard]] double value() const { return excess_ > 0.0 ? value_ + price_ * excess_ : value_; }
     [[nodiscard]] double objective() const { return objective_; }
     /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
@@ -49,13 +51,13 @@ public:
     /// the order grows by `price` times the excess as a share of that limit. Contract: no operation waits for memory
     /// (`flat_graph::memory_delays`).
     void allow_excess(double price) { price_ = price; }
-    /// Whether a later start of the operation at this place would lengthen the step.
+    /// Whether a later start of the operation at this position would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
         constexpr double rounding = 1e-9;
         return kept_[at(sequence_[i])].end + tail_[at(sequence_[i])] >= (1.0 - rounding) * makespan_;
     }
 
-    /// Takes a schedule in place of the order. False if the order isn't executable.
+    /// Replaces the order by that of a schedule. Returns false if the order isn't executable.
     bool take(const schedule& s) {
         begin_edit_of_all();
         sequence_.clear();
@@ -87,11 +89,11 @@ public:
 
     /// The other part of the operation's pair, or none.
     [[nodiscard]] id partner(id i) const { return partner_.empty() ? flat_graph::none : partner_[at(i)]; }
-    /// The place of the first, or last, part of the pair at this place; the place itself if there is no pair.
+    /// The position of the first, or last, part of the pair at this position. If there is no pair, the position itself.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
-    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. To be called only within
-    /// an edit, at the end of which the parts of every pair must be neighbours.
+    /// Makes a pair of operations `i` and `other`. If `other` is `none`, makes `i` a single operation. Call it only
+    /// within an edit. At the end of the edit, the parts of every pair must be neighbours.
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
@@ -99,7 +101,7 @@ public:
         edited_partners_.push_back({other, partner_[at(other)]});
         partner_[at(other)] = i;
     }
-    /// Makes a pair of two operations of one lane, in the place of the later one (`at_later`) or of the earlier one.
+    /// Makes a pair of two operations of one lane, at the position of the later one (`at_later`) or of the earlier one.
     /// Returns false, with nothing changed, if one of the operations waits for the other. Contract: at the end of the
     /// edit, the problem has a pair of these two operations.
     bool merge(index earlier, index later, bool at_later) {
@@ -119,8 +121,8 @@ public:
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
         return true;
     }
-    /// Splits a pair into two single operations: first the forward (`forward_first`) or first the backward. Contract: a
-    /// pair begins at place `first`.
+    /// Splits a pair into two single operations. The forward comes first if `forward_first`, otherwise the backward.
+    /// Contract: a pair begins at position `first`.
     void split(index first, bool forward_first) {
         first_ = first;
         last_ = first + 1;
@@ -133,9 +135,9 @@ public:
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
-    /// Moves the operation at `from` before the one at `to`, which precedes it, together with everything between the
-    /// two that it waits for. Returns false, with nothing changed, if the operation at `from` waits for the one at
-    /// `to`.
+    /// Moves the operation at `from` before the operation at `to`, which precedes it. Operations between the two for
+    /// which the moved operation waits move with it. Returns false, with nothing changed, if the operation at `from`
+    /// waits for the operation at `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -149,14 +151,15 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the partner was passed, perhaps without a mark
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may not have marked the partner
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
         return true;
     }
-    /// Moves the operation at `from` behind the one at `to`, which follows it, together with everything between the two
-    /// that waits for it. Returns false, with nothing changed, if the operation at `to` waits for the one at `from`.
+    /// Moves the operation at `from` behind the operation at `to`, which follows it. Operations between the two that
+    /// wait for the moved operation move with it. Returns false, with nothing changed, if the operation at `to` waits
+    /// for the operation at `from`.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -175,12 +178,12 @@ public:
         partition(from, to, false);
         return true;
     }
-    /// Begins an edit that may change everything; `edit` gets the sequence of operations.
+    /// Begins an edit that may change the complete order. `edit` is called with the sequence of operations.
     template <class Edit> void edit_all(const Edit& edit) {
         begin_edit_of_all();
         edit(sequence_);
     }
-    /// Continues an edit: everything may change further.
+    /// Continues an edit, which may then change the complete order.
     template <class Edit> void edit_further(const Edit& edit) {
         scratch_ = sequence_;
         std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -188,7 +191,7 @@ public:
         begin_all();
         edit(sequence_);
     }
-    /// Changes the choice of a cell, within `edit_all` or `edit_further`.
+    /// Changes the storage and the backward of a cell, within `edit_all` or `edit_further`.
     void choose(index cell, flat_graph::cell_choice chosen) {
         edited_cells_.push_back({cell, graph_.choice(cell)});
         graph_.choose(cell, chosen);
@@ -208,8 +211,8 @@ public:
         }
         return true;
     }
-    /// Times the edited order. Returns the value of this order, or infinity if the value is above `most` or the order
-    /// isn't executable.
+    /// Computes the times of the edited order. Returns the value of this order, or infinity if the value is above
+    /// `most` or the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -254,7 +257,8 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit, and which places were timed since: the next edit may be undone without being timed.
+    /// Forgets the edit, and which positions were timed since it began, because the next edit may be undone without
+    /// being timed.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();
@@ -262,7 +266,8 @@ private:
         retimed_to_ = 0;
     }
 
-    /// Appends an operation to the order; appends both parts of a pair when the second part is passed.
+    /// Appends an operation to the order. If the operation is the first part of a pair, it is appended later, together
+    /// with the second part.
     void take(const operation& op) {
         const id i = graph_.number(op);
         auto& first = first_parts_[graph_[i].rank];
@@ -281,7 +286,7 @@ private:
     [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_graph::none && !graph_.is_forward(i); }
 
     void begin_marks() { ++round_; }
-    /// Marks an operation, and the other part of its pair.
+    /// Marks an operation, and the other part of its pair if it is in a pair.
     void mark_pair(id i) {
         mark_[at(i)] = round_;
         if (const id other = partner(i); other != flat_graph::none) mark_[at(other)] = round_;
@@ -292,8 +297,8 @@ private:
             mark_[at(in.before)] = round_;
     }
     void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
-    /// Whether a marked operation shares a lane with the operation of `f`; the lanes of `moves`, the operation that
-    /// moves, don't count.
+    /// Whether a marked operation shares a lane with the operation of `f`. The lanes of the operation that moves
+    /// (`moves`) don't count.
     bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
@@ -306,8 +311,8 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Puts the marked operations of a section before, or behind, the others; marked and other operations each keep
-    /// their order.
+    /// Moves the marked operations of a section before, or behind, the other operations. Marked operations keep their
+    /// order, and so do the other operations.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -357,13 +362,13 @@ private:
             begin = std::max(begin, times_[at(in.before)].end + in.delay);
         return begin;
     }
-    /// Whether the step becomes too long, judged by the end of an operation behind the edited section: what follows
-    /// such an operation takes as long as before the edit.
+    /// Whether the step certainly exceeds `most`. The end of an operation behind the edited section tells this, because
+    /// the operations that follow it take as long as before the edit.
     bool is_too_late(index i, id op, double most) const {
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
     }
-    /// Times from the first edited place on.
+    /// Computes times from the first edited position on.
     bool retime_lanes(double most) {
         const index from = is_span_ ? 0 : first_;
         begin_times(from);
@@ -377,7 +382,7 @@ private:
                 continue;
             }
             const double begin = std::max(free_[f.lane], ready(f));
-            if (begin == never) return false; // an input comes later
+            if (begin == never) return false; // an input comes later in the order
             double& level = level_[f.rank];
             level += f.acquired;
             const double over = level - graph_.limit(f.rank);
@@ -391,7 +396,7 @@ private:
         }
         return true;
     }
-    /// Times the pair that begins at place `i`.
+    /// Computes the times of the pair that begins at position `i`.
     bool retime_pair(index i, id op, double most) {
         retimed_to_ = i + 2;
         const auto& f = graph_[op];
@@ -412,7 +417,7 @@ private:
         free_[f.lane] = times_[at(op)].end;
         return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
     }
-    /// Notes the memory by which an operation exceeds its rank's limit, if it does.
+    /// Adds the memory by which an operation exceeds its rank's limit, if it does.
     void add_excess(id op, double over) {
         times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
         edited_excess_ += times_[at(op)].excess;
@@ -422,7 +427,7 @@ private:
         times_[at(op)].end = begin + graph_.pair_duration(of, op, other);
         times_[at(other)] = times_[at(op)];
     }
-    /// Times the pair that begins at place `i`, if operations may wait for memory.
+    /// Computes the times of the pair that begins at position `i`, if operations may wait for memory.
     bool retime_pair_with_memory(index i, id op, double most) {
         retimed_to_ = i + 2;
         const auto& f = graph_[op];
@@ -450,7 +455,7 @@ private:
             resources_.release(of, amount, duration{times_[at(op)].end});
         });
     }
-    /// Times everything, because an operation may wait for memory that any other operation frees.
+    /// Computes all times, because an operation may wait for memory that any other operation frees.
     bool retime_with_memory(double most) {
         begin_times(0);
         resources_.clear();
@@ -483,7 +488,7 @@ private:
         times_[at(op)].end = begin + f.duration;
         if (f.lane < ranks_) first_start_[f.lane] = std::min(first_start_[f.lane], begin);
     }
-    /// Restores the state of lanes and memories before the place `from`.
+    /// Restores the state of lanes and memories before position `from`.
     void begin_times(index from) {
         retimed_from_ = from;
         std::fill(free_.begin(), free_.end(), 0.0);
@@ -519,7 +524,7 @@ private:
         return longest + weight_ * sum / static_cast<double>(ranks_);
     }
 
-    /// A stable insertion sort: hardly anything moves.
+    /// Insertion sort, which is stable, and fast because hardly any operation moves.
     void sort_by_start() {
         for (index i = 1; i < sequence_.size(); ++i) {
             const id op = sequence_[i];
@@ -530,7 +535,8 @@ private:
             sequence_[to] = op;
         }
     }
-    /// The longest time from the end of each operation to the end of the step, by inputs and lanes alone.
+    /// Computes the longest time from the end of each operation to the end of the step, considering only inputs and
+    /// lanes.
     void find_tails() {
         std::fill(lane_tail_.begin(), lane_tail_.end(), 0.0);
         for (const id i : sequence_)
@@ -573,26 +579,26 @@ private:
     bool groups_;
     index ranks_;
     std::vector<id> sequence_{};
-    /// By operation, the other part of its pair; empty if the problem has no pairs.
+    /// The other part of each operation's pair. Empty if the problem has no pairs.
     std::vector<id> partner_{};
-    // For each operation: its times in the edited order and in the order kept last; in the latter also the time from
-    // its end to the end of the step.
+    // For each operation, there are its times in the edited order, its times in the order kept last, and the time from
+    // its end to the end of the step in the order kept last.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;
-    /// The weighted mean end if no rank idles.
+    /// The weighted mean end of the ranks if no rank were ever idle.
     double least_mean_ = 0.0;
-    /// The part of the least mean that the edit saves by making a pair.
+    /// The amount by which the edit reduces `least_mean_` by making a pair.
     double saved_mean_ = 0.0;
     double value_ = never; ///< without the price of excess memory
     double objective_ = never;
-    /// Memory above the limits, and its price.
+    /// Memory above the limits, and the price of this memory.
     double excess_ = 0.0;
     double price_ = never;
     double makespan_ = 0.0;
 
-    // The edit: its first and last place, and the operations, the choices of cells and the pairs as they were before
-    // the edit.
+    // Describes the edit: its first and last position, and the operations, the cells' choices and the pairs as they
+    // were before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;
@@ -617,7 +623,8 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
-    /// For `has_few_pairs`: a mark for each overlap of the problem, and the number of distinct pairs on each rank.
+    /// Used by `has_few_pairs`. There is a mark for each overlap of the problem, and the number of distinct pairs on
+    /// each rank.
     std::vector<std::uint64_t> pair_mark_{};
     std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;

@@ -14,11 +14,11 @@
 
 namespace optpipe::detail {
 
-/// Edits that change the operations of a window alike, as a steady state needs: a single operation or pair that differs
-/// from its neighbours usually makes the step longer. A window has several successive microbatches of one stage, of all
-/// stages at the same place on their ranks, or of all stages.
+/// Edits that change all operations of a window in the same way. A steady state needs such edits, because a single
+/// operation or pair that differs from its neighbours usually makes the step longer. A window has several successive
+/// microbatches of one stage, of all stages with the same index on their ranks, or of all stages.
 ///
-/// For orders without transfers: the lanes of transfers aren't merged here.
+/// The order must have no transfers, because the lanes of transfers aren't merged here.
 class window_moves {
 public:
     using id = flat_graph::id;
@@ -31,8 +31,8 @@ public:
             place_on_rank_.push_back(stages_of[p.rank_of(s).position()]++);
     }
 
-    /// Edits the order in a window whose first microbatch is that of the operation at place `at`. Returns false, with
-    /// nothing changed, if the edit isn't possible.
+    /// Edits the order in a window whose first microbatch is that of the operation at position `at`. Returns false,
+    /// with nothing changed, if the edit isn't possible.
     bool edit(timed_order& order, std::size_t at) {
         order_ = &order;
         draw_window(at);
@@ -143,9 +143,9 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// Moves each forward in the stage's pairs of the window to the pair before it (`earlier`), or to the pair after
-    /// it, so that the number of microbatches in flight changes by one. The forward at one end of the window becomes
-    /// single, and so does the backward at the other end.
+    /// For the pairs of stage `s` in the window: moves each forward to the previous pair (`earlier`) or to the next
+    /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window
+    /// becomes single, and so does the backward at the other end.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
@@ -176,9 +176,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another one near it, and on all ranks pairs like this one: of stages at
-    /// the same places on their ranks, with the same distance between the microbatches, and with at least one part in
-    /// the window.
+    /// Makes a pair of the drawn operation and another operation near it. Afterwards, makes all similar pairs on all
+    /// ranks, if at least one part of the pair is in the window. In similar pairs, the stages have the same indices on
+    /// their ranks, and the difference between the two microbatches is the same.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[graph()[drawn_].rank];
         const bool is_forward = flat_graph::is_forward(drawn_);
@@ -234,8 +234,8 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each B of the window by I and W, or each I and W by a B. Pairs that the problem doesn't have with the
-    /// other kind stay as they are.
+    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem doesn't
+    /// have it with the other kind of backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();
@@ -262,7 +262,7 @@ private:
         return changed;
     }
 
-    /// Within the edit of the order: sets the pairs of the lanes and the changed choices of cells.
+    /// Within the edit of the order: sets the pairs of the lanes, and the storage and backward of changed cells.
     void set_pairs_and_choices() {
         for (const auto& [cell, chosen] : choices_)
             order_->choose(cell, chosen);
@@ -276,7 +276,7 @@ private:
                 if (each.is_pair() && order_->partner(each.first) != each.second)
                     order_->set_partner(each.first, each.second);
     }
-    /// Merges the lanes into one order, with operations near their old places. Returns false if operations wait for
+    /// Merges the lanes into one order, with operations near their old positions. Returns false if operations wait for
     /// each other.
     bool merge_lanes() {
         done_.resize(graph().size());
@@ -332,8 +332,8 @@ private:
     timed_order* order_ = nullptr;
     std::vector<std::size_t> place_on_rank_{};
 
-    // The drawn operation, the microbatches [first_, end_) of the window, and the distance from a forward's microbatch
-    // to that of its backward in new pairs.
+    // The drawn operation, the microbatches [first_, end_) of the window, and the difference between the backward's and
+    // the forward's microbatch in new pairs.
     id drawn_ = flat_graph::none;
     std::size_t first_ = 0;
     std::size_t end_ = 0;

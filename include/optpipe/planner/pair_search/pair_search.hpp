@@ -22,15 +22,16 @@
 
 namespace optpipe {
 
-/// The parameters of `pair_search`, the same for every problem; not tuned.
+/// The parameters of `pair_search`, which are the same for every problem. Not tuned.
 struct pair_search_parameters {
     std::uint64_t seed = 1;
-    /// Number of orders that are tried. Half of them are in the first round.
+    /// Number of orders that are tried. Half of the orders are tried in the first round.
     std::size_t moves = 2'000'000;
-    /// The length of a round: this number of moves, or half of the moves that are left if these are more.
+    /// The least number of moves in a round. If half of the moves that are left is a larger number, the round has that
+    /// number of moves.
     std::size_t moves_of_round = 150'000;
-    /// A round begins at a temperature between these, of which each order of magnitude is drawn as often, and ends at
-    /// `last_temperature`; all are shares of the objective.
+    /// A round begins at a random temperature between the first two values, with equal probability for each order of
+    /// magnitude. Every round ends at `last_temperature`. All temperatures are shares of the objective.
     double least_first_temperature = 3e-4;
     double most_first_temperature = 3e-3;
     double last_temperature = 1e-5;
@@ -79,8 +80,8 @@ private:
             pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
-    /// Makes the incumbent a start, in place of an earlier one, if it is better than everything found from the starts.
-    /// Contract: the mutex is held.
+    /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces the
+    /// previous incumbent among the starts. Contract: the mutex is held.
     void start_from_incumbent() {
         auto& starts = shared_->starts;
         const double target = state_->objective().value() + state_->slack().value();
@@ -94,7 +95,8 @@ private:
         if (!std::exchange(shared_->has_incumbent, true)) starts.emplace_back();
         starts.back() = {*timed, objective_of(shared_->without->reduced(), *timed).value(), *timed};
     }
-    /// Chooses each start once, then the best with probability 1/2, the next with 1/4, and so on.
+    /// Chooses each start once. When all starts have been chosen, chooses the best start with probability 1/2, the next
+    /// with probability 1/4, and so on.
     std::optional<std::size_t> choose() {
         constexpr std::size_t half = 50; // percent
         const std::scoped_lock lock{shared_->mutex};
@@ -141,7 +143,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return; // perhaps from a start that was replaced
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // another start may have taken its place
         chosen.value = value;
         chosen.best = *found;
     }
@@ -155,9 +157,9 @@ private:
 
 } // namespace detail
 
-/// Simulated annealing of orders with pairs, for problems with pairs. It starts from published schedules that were
-/// planned without memory limits, and from the incumbent; memory above the limits has a price, which grows during a
-/// round. No stash is offloaded. All calls on one problem share the starts and the best schedules found from them.
+/// Simulated annealing of orders with pairs, for problems with pairs. The search starts from the incumbent, and from
+/// published schedules that were planned without memory limits. Memory above the limits has a price, which grows during
+/// a round. No stash is offloaded. All calls on one problem share the starts, and the best schedules found from them.
 inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
     detail::pair_searcher{state, with, name}.run();
 }

@@ -20,8 +20,8 @@
 
 namespace optpipe::detail {
 
-/// The problem without the storage options that offload. Its orders are orders of the original problem, except that
-/// storage options have other positions in the lists of the stages (`original`).
+/// The problem without the storage options that offload. Orders of this problem are orders of the original problem,
+/// except that storage options have other indices in the lists of the stages (`original`).
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -33,7 +33,8 @@ public:
                     kept.push_back(p.storage_of(s, i));
                     places.push_back(static_cast<storage_index>(i));
                 }
-            // If all options of a stage offload, the stage keeps them, and `pair_search` does nothing.
+            // If all options of a stage offload, the stage's options are left unchanged, and `pair_search` does
+            // nothing.
             if (!kept.empty()) reduced_.set_stage(s, p.costs[s], kept);
             can_do_without_ = can_do_without_ && !kept.empty();
         }
@@ -41,7 +42,7 @@ public:
 
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool can_do_without() const { return can_do_without_; }
-    /// The inverse of `original`; empty if an operation has a storage option that offloads.
+    /// The inverse of `original`. Empty if an operation has a storage option that offloads.
     [[nodiscard]] std::optional<order> reduced(order of_original) const {
         for (auto& op : of_original.operations) {
             const auto& places = places_[op.stage.position()];
@@ -63,9 +64,9 @@ private:
     bool can_do_without_ = true;
 };
 
-/// The order `of`, with one storage option for all microbatches of a stage: the option at position `option` of the
-/// stage's list, or the last one of a shorter list. A recomputation comes right before its backward, or before the pair
-/// that the backward is in. Contract: `of` has no recomputations and no transfers.
+/// The order `of`, with one storage option for all microbatches of a stage. The storage option has index `option` in
+/// the stage's list, or is the last option of a shorter list. A recomputation comes right before its backward, or
+/// before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {
@@ -97,15 +98,16 @@ private:
 /// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// The objective of `best`. Before `best` is found: the objective of `made`, plus half of this objective times the
-    /// largest share by which a rank exceeds its memory limit. Half is a guess.
+    /// The objective of `best`. Before `best` is found, it is the objective of `made`, plus a penalty if a rank exceeds
+    /// its memory limit. The penalty is half of the objective of `made`, times the largest relative excess of a rank.
+    /// The factor 1/2 is a guess.
     double value = 0.0;
-    /// The best schedule found so far that meets the memory limits; it has no operations before the first one is found.
+    /// The best schedule found until now that meets the memory limits. The schedule is empty until one is found.
     schedule best{};
 };
 
-/// Makes the starts: the schedules of all published builders that don't search, planned without memory limits, once
-/// with each storage option. The start with the least `value` comes first.
+/// Makes the starts. Each published builder that doesn't search plans without memory limits, once with each storage
+/// option, and its schedules are starts. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)
@@ -142,7 +144,8 @@ private:
             if (is_new) all_.push_back({*std::move(timed), value, {}});
         }
     }
-    /// The largest share by which the peak memory of a rank exceeds the rank's limit; 0 if all ranks meet their limits.
+    /// The largest share by which the peak memory of a rank exceeds the rank's limit, or 0 if all ranks meet their
+    /// limits.
     [[nodiscard]] double excess(const schedule& s) const {
         const auto peaks = measure(relaxed_, s).peak_memory;
         double most = 0.0;

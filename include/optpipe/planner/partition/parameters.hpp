@@ -8,10 +8,11 @@ namespace optpipe::detail {
 
 /// How partitions are searched. Not tuned, unless a comment says otherwise.
 struct partition_parameters {
-    /// Share of the time limit for short plans of many partitions, in (0, 1); the rest is for the best partitions.
+    /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for the best
+    /// partitions.
     double search_share = 0.5;
-    /// Share of the time for short plans in which all pipelines are planned in rotation; the rest is for the pipeline
-    /// that is best by then.
+    /// Share of the time for short plans in which all pipelines are planned in rotation. In the remaining time, only
+    /// the pipeline that is best by then is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// as long as the first plan of its pipeline needed to come within `nearness` (relative) of that plan's final
@@ -21,23 +22,24 @@ struct partition_parameters {
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// Number of partitions that are planned for longer; each round keeps half of them and doubles their time
-    /// (successive halving). The number is small because the search of every plan starts anew: on 12 random pipelines,
-    /// 2 led to 1.2 % shorter steps than 4, in 5 s.
+    /// Number of partitions that are planned for longer. Each round keeps half of these partitions and doubles their
+    /// time (successive halving). The number is small because the search of every plan starts anew. On 12 random
+    /// pipelines with 5 s each, 2 finalists led to 1.2 % shorter steps than 4.
     std::size_t finalists = 2;
-    /// Without a time limit: work for each pipeline, counted in plans, each of which takes up to a few seconds. A plan
-    /// that ends with a proof counts as `short_work`, and so do the bounds of a partition's neighbours.
+    /// The work for each pipeline if there is no time limit. This work is counted in plans, each of which takes up to a
+    /// few seconds. A plan that ends with a proof counts as `short_work`. The bounds of a partition's neighbours
+    /// together also count as `short_work`.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
     /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
-    /// Number of neighbours of a partition whose bounds are computed, the most even first. With 16 stages or more, a
-    /// partition has hundreds of neighbours.
+    /// Number of neighbours of a partition whose bounds are computed. The most even neighbours come first. With 16
+    /// stages or more, a partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
     /// Largest number of partitions whose work is compared to find the initial partitions of a pipeline, and largest
-    /// number of partitions that are tested to fit. Without limits, comparing and testing would take minutes with
-    /// hundreds of stages.
+    /// number of partitions that are tested for fitting in memory. Without a limit, comparing and testing partitions
+    /// would take minutes with hundreds of stages.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };

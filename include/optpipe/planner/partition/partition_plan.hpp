@@ -21,13 +21,13 @@ struct partition_plan {
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// A lower bound on the objectives of all partitions: the work can't be divided more evenly than among all ranks by
-    /// their speeds, and a layer can't be divided. If all partitions were considered, the least of their bounds also
-    /// counts. `planned.bound` holds for this partition only.
+    /// A lower bound on the objectives of all partitions. The bound divides the work among all ranks by their speeds,
+    /// but leaves each layer undivided. If all partitions were considered, the bound is at least the least bound of any
+    /// partition. `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.
     std::size_t tried = 0;
-    /// Seconds of the whole search; `planned.seconds` counts only those of the plan.
+    /// Duration of the complete search, in seconds. `planned.seconds` is only the duration of the plan's own search.
     double seconds = 0.0;
 };
 

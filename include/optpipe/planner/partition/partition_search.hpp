@@ -27,7 +27,7 @@
 
 namespace optpipe::detail {
 
-/// Plans partitions of the layers among the stages of the pipelines; see `plan_partition`.
+/// Plans partitions of the layers among the stages of the pipelines (see `plan_partition`).
 class partition_search {
 public:
     partition_search(const partition_problem& p, const plan_options& options) : options_{options}, cuts_{cuts_of(p)} {
@@ -97,13 +97,14 @@ private:
     [[nodiscard]] auto is_late() const {
         return stop_when{[this] { return !may_go_on(); }};
     }
-    /// Whether `part` of the time limit has passed (never without a limit), or a stop was requested.
+    /// Whether a stop was requested, or `part` of the time limit has passed. Without a time limit, only a stop request
+    /// counts.
     [[nodiscard]] auto is_after(seconds part) const {
         return stop_when{
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
-    /// Makes the first plans. If there is no plan, returns the refusal of the partition with the least shortage.
+    /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
@@ -144,7 +145,7 @@ private:
         how.progress = {};
         return how;
     }
-    /// Plans a partition; returns the refusal if there is no plan.
+    /// Plans a partition. Returns the refusal if there is no plan.
     std::optional<refusal> try_partition(std::size_t pipeline, const layer_division& layers) {
         auto& of = pipelines_[pipeline];
         of.seen.insert(layers);
@@ -185,8 +186,9 @@ private:
     }
     /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// A bound on the schedules of all partitions: by their work and, if all partitions are listed, by the bound of
-    /// each. Skipped partitions have bounds of at least the best objective.
+    /// A bound on the schedules of all partitions. The bound follows from the work of the partitions and, if all
+    /// partitions are listed, from the bound of each partition. Skipped partitions have bounds of at least the best
+    /// objective.
     [[nodiscard]] duration proven_bound() const {
         auto least = best_objective();
         for (const auto& each : pipelines_) {
@@ -198,8 +200,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(bound_by_work_, best_objective()), least);
     }
-    /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
-    /// request cut the search for partitions short, the request is also the plan's reason to end.
+    /// Raises the plan's bound to `bound`, which holds for all partitions, if its own bound is lower. If a stop request
+    /// cut the search for partitions short, the request is also the plan's reason to end.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -249,8 +251,9 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Adds partitions farther away, when no neighbour is promising: all partitions of a pipeline if there are few,
-    /// else the neighbours of the best candidate that isn't exhausted. False if no partition is farther away.
+    /// Adds partitions that are farther away, when no neighbour is promising. If there are few partitions, adds all
+    /// partitions of a pipeline. If there are many, adds the neighbours of the best candidate that isn't exhausted.
+    /// Returns false if there is nothing to add.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -265,15 +268,15 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether a neighbour is left.
+    /// Drops the neighbours whose bounds show that they can't be the best. Returns whether a neighbour is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour: at first of each pipeline in rotation, then of the pipeline with the best
-    /// candidate. False if no partition is left that may be the best.
+    /// Plans the most promising neighbour. At first, takes neighbours of each pipeline in rotation. Later, takes only
+    /// neighbours of the pipeline with the best candidate. Returns false if no partition is left that may be the best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
                                        : std::min_element(planned_.begin(), planned_.end())->pipeline;
@@ -293,13 +296,14 @@ private:
         return effort_ < with_.most_plans * static_cast<double>(pipelines_.size()) * with_.round_robin_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
-    /// Whether more time for a candidate's plan may make it better than the best.
+    /// Whether a longer search may make the candidate's plan better than the best plan.
     [[nodiscard]] static bool is_open(const candidate& each, duration best) {
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// Plans the most promising candidates for longer; each round keeps half of them. Candidates are ranked by the sum
-    /// of objective and bound, in the last round by the objective. False if there was no candidate or no time.
+    /// Plans the most promising candidates for longer. Each round keeps half of the candidates. Candidates are ranked
+    /// by the sum of objective and bound, but in the last round by the objective alone. Returns false if there was no
+    /// candidate or no time.
     bool plan_longer() {
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
@@ -357,9 +361,9 @@ private:
     bool are_few_ = false;
     /// The bound on the schedules of all partitions that follows from the work alone.
     duration bound_by_work_ = duration::unlimited();
-    /// With a time limit: the end of the search for other partitions.
+    /// The end of the search for other partitions, if there is a time limit.
     seconds search_until_{};
-    /// Without a time limit: the work of all plans until now.
+    /// The work of all plans until now. Used if there is no time limit.
     double effort_ = 0.0;
     /// The next pipeline of the rotation.
     std::size_t next_pipeline_ = 0;

@@ -62,8 +62,8 @@ public:
         }
     }
 
-    /// The memory that all ranks together lack to run one microbatch at a time; the refusal of the rank that lacks
-    /// most.
+    /// The memory that all ranks together lack to run one microbatch at a time, and the refusal of the rank that lacks
+    /// the most.
     struct shortage {
         memory_size all{};
         refusal why{};
@@ -88,7 +88,7 @@ public:
         made.bound = bound();
         return made;
     }
-    /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
+    /// Converts a time to a multiple of the tolerance. Sums of the same layers in different orders are then equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -105,12 +105,13 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return close_to(each);
     }
-    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. A partition
-    /// with a lesser unevenness is more even. If the ranks can run pairs, loads are less the most that pairs can save.
+    /// The unevenness of a partition is the list of the loads of its ranks, the largest first, followed by the loads of
+    /// its stages, the largest first. A partition with a lesser unevenness is more even. If the ranks can run pairs,
+    /// the largest possible saving by pairs is subtracted from their loads.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         return unevenness_of(each, pairing_.has_pairs());
     }
-    /// The same, with pairs or without.
+    /// The unevenness of a partition, with or without the savings by pairs.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each, bool in_pairs) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
@@ -155,12 +156,12 @@ public:
         }
         return result;
     }
-    /// A lower bound on the objective of the partition; unlimited if one microbatch at a time doesn't fit.
+    /// A lower bound on the objective of the partition. Unlimited if one microbatch at a time doesn't fit in memory.
     [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
-    /// At most `most` neighbours that aren't in `without`, those with the most even work.
+    /// The neighbours with the most even work. Returns at most `most` neighbours. Neighbours in `without` are left out.
     [[nodiscard]] std::vector<layer_division> most_even_neighbours(const layer_division& of,
                                                                    const std::set<layer_division>& without,
                                                                    std::size_t most, stop_check stop) const {
@@ -175,15 +176,16 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// The number of partitions; any number above `most` if there are more than `most`.
+    /// The number of partitions. If there are more than `most`, the result may be any number above `most`.
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
-    /// Calls `look` for every partition, until `stop()`.
+    /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// The initial partitions, as far as they fit: the one with equally many layers on each stage; the one with the
-    /// most even work; the one with the most even loads in pairs; and the one with the least bound that a descent from
-    /// the most even one finds. If none fits, returns the partition with the least shortage, which may not fit either.
-    /// Computes the bounds of at most `neighbours` neighbours per partition, and the work of at most `most` partitions
-    /// for each way to be even. Tests whether at most `most_fitted` partitions fit. Ends early if `stop()` returns true.
+    /// Up to four initial partitions. One partition has the same number of layers on each stage, one the most even
+    /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
+    /// a low bound. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks
+    /// the least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per
+    /// partition, and the work of at most `most` partitions for each way to be even. Tests at most `most_fitted`
+    /// partitions for fitting in memory. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -212,8 +214,8 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
-    /// indivisible piece is on one rank, which a pin may name.
+    /// A lower bound on the objectives of all partitions. All work is divided among all ranks by their speeds, but each
+    /// indivisible piece is on a single rank. A pin may name this rank.
     [[nodiscard]] duration bound() const {
         if (!pairing_.has_pairs()) return bound_for(work_of_piece_);
         duration best{};
@@ -223,7 +225,7 @@ public:
     }
 
 private:
-    /// `bound()`, if these are lower bounds on the time for which a rank works on each piece for each microbatch.
+    /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
     [[nodiscard]] duration bound_for(const std::vector<duration>& work_of_piece) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
@@ -242,10 +244,12 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// The least time for which a rank works on each piece if all its operations are in pairs, found in several ways.
-    /// A pair lasts at least half as long as its parts in succession. Without measured pairs and factors, a pair also
-    /// lasts at least as long as both computations together, and as both communications, times 1 + the contention; an
-    /// operation in no pair lasts at least as long as either.
+    /// Several lists of lower bounds on the time for which a rank works on each piece. The bounds hold even if all
+    /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs
+    /// and factors, a pair also lasts at least as long as its two computations together, times 1 + the contention. A
+    /// pair also lasts at least as long as its two communications together, times 1 + the contention. An operation in
+    /// no pair lasts as long as its computation and communication together. Of the two values, the smaller one is
+    /// taken.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())
@@ -269,7 +273,7 @@ private:
         }
         return sum;
     }
-    /// Subtracts from the load of each rank the most that pairs of its stages save for a microbatch.
+    /// Subtracts from the load of each rank the largest time that pairs of its stages can save for a microbatch.
     void subtract_savings(const layer_division& each, std::vector<duration>& ranks) const {
         std::vector<std::vector<std::size_t>> layers(pipeline_.graph.stages());
         const auto stage_of = stages_of(each);
@@ -326,7 +330,8 @@ private:
             if (each == before) return each;
         }
     }
-    /// The partition with the least shortage: among all if there are few, else on the descents from `from`.
+    /// The partition that lacks the least memory. Considers all partitions if there are few, and otherwise the
+    /// partitions on descents from `from`.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {

@@ -14,17 +14,17 @@ namespace optpipe {
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
     /// If only one strategy closes the gap, its share is multiplied by 1 + `reward`. With a higher reward, strategies
-    /// that close parts of the gap get more time sooner. But then too little time is left for strategies that need
+    /// that close parts of the gap get more time sooner. However, too little time is then left for strategies that need
     /// longer for their first result.
     double reward = 10.0;
-    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. If the strategy
-    /// has had no result for a time of n t since then, its share is divided by n + 1, because the next result will
-    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
-    /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: proofs took 7.5 s on average and 10 s
-    /// at most. Without this rule, they took 11 s on average and 21 s at most; with 0.3 instead of 1, 8.5 s and 11 s.
-    /// The rule was also tried on eighty random problems with 3 and 5 s on one thread. With the rule, 11 plans were
-    /// better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same 25 problems were proven
-    /// optimal.
+    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. After a time of n
+    /// · t without another result, the strategy's share is divided by n + 1, because the next result will probably take
+    /// as long again. A strategy that resumes its search keeps its share, because each slice brings its proof nearer.
+    /// On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most. Without this
+    /// rule, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on average and 11 s
+    /// at most. The rule was also tried on eighty random problems with 3 and 5 s on one thread. With the rule, 11 plans
+    /// were better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same 25 problems were
+    /// proven optimal.
     double staleness_seconds = 1.0;
     /// A slice is idle if it has more effort than the previous slice, but its time is less than the time of the
     /// previous slice multiplied by this factor. An idle slice has used none of the additional effort. After
@@ -33,12 +33,12 @@ struct time_share_parameters {
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
     /// The least and largest growth of the effort from slice to slice. For strategies that start anew with the same
-    /// seed, the least growth is `restarting_growth`. With 4, all earlier slices together take at most a third as long
-    /// as the last slice.
+    /// seed, the least growth is `restarting_growth`. With a growth of 4, all earlier slices together take at most a
+    /// third as long as the last slice.
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// Limit of a slice's time: the remaining time, multiplied by `rest_per_share` and by the strategy's time share. A
+    /// A slice takes at most the remaining time, multiplied by `rest_per_share` and by the strategy's time share. A
     /// time share above `most_shares` counts as `most_shares`.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
@@ -52,7 +52,7 @@ struct time_share_parameters {
 struct concurrent_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// The length of the first time slices, in seconds; later slices are longer.
+    /// The length of the first time slices, in seconds. Later slices are longer.
     double slice_seconds = 0.1;
     time_share_parameters with{};
 };
@@ -85,13 +85,14 @@ namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
 ///
-/// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time
-/// comes next, and virtual time passes more slowly for strategies with larger weights. The weight grows with the share
-/// of the gap that the strategy closes per second, relative to other strategies. Recent gains count more. The weight
-/// falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort than the previous
-/// one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized
-/// pauses when more effort has no effect, until there is a better incumbent. A strategy is only started if its shortest
-/// slice would end before the deadline, because many strategies can't stop quickly on large problems.
+/// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The strategy whose next slice begins first in
+/// virtual time comes next, and virtual time passes more slowly for strategies with larger weights. The weight grows
+/// with the share of the gap that the strategy closes per second, relative to other strategies. Recent gains count
+/// more. The weight falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort
+/// than the previous one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy
+/// that isn't randomized pauses when more effort has no effect, until there is a better incumbent. A strategy is only
+/// started if its shortest slice would end before the deadline, because many strategies can't stop quickly on large
+/// problems.
 class time_shares {
 public:
     struct time_slice {
@@ -118,7 +119,7 @@ public:
         }
     }
 
-    /// Returns the next time slice; empty if the search is over. Waits while every strategy that could continue is
+    /// Returns the next time slice. Empty if the search is over. Waits while every strategy that could continue is
     /// already running, or would end too late.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
@@ -172,12 +173,12 @@ private:
         double expected_seconds = 0.0;
         /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
-        /// Two sums over the strategy's slices: the part of the gap that each slice closed, and its seconds. Slices
-        /// that ended later have larger weights in both sums.
+        /// The parts of the gap that the strategy's slices closed, and the durations of the slices in seconds, each
+        /// summed over the slices. Slices that ended later have larger weights in these sums.
         double closed = 0.0;
         double taken = 0.0;
-        /// Two sums of seconds: over all slices of the strategy, and over its slices up to the last slice that closed a
-        /// part of the gap.
+        /// The total duration of the strategy's slices, in seconds, and their total duration up to the last slice that
+        /// closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// The objective of the incumbent when the strategy was paused, if it is paused. The pause ends when the
@@ -197,12 +198,13 @@ private:
             all += rate(other);
         return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
     }
-    /// Measure of the time since the strategy's last result: 1 right after a result, and growing from then on.
+    /// Measures the time since the strategy's last result. The measure is 1 right after a result, and grows from then
+    /// on.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
-    /// Whether the strategy could start if there was enough time.
+    /// Whether the strategy could start if there were enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
         if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();

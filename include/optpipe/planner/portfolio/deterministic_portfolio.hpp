@@ -130,8 +130,8 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; 0 if the strategy doesn't run. Slow strategies (`first` is 0) start in a later
-/// batch.
+/// The effort of a strategy in a batch, or 0 if the strategy doesn't run. Slow strategies (`first` is 0) start in a
+/// later batch.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

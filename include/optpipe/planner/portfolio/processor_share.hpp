@@ -18,13 +18,13 @@ namespace optpipe {
 ///
 /// Threads of the search call `enter` and `leave`. Between these calls, they call `pause_if_over` wherever they poll
 /// whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have
-/// used more than their share, all callers sleep until the excess is paid back or a stop is requested. Thus the share
-/// holds on average over time, but may be exceeded while a search doesn't poll. All members may be called from any
-/// thread.
+/// used more than their share, all callers sleep until the excess is paid back or a stop is requested. On average over
+/// time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members may be called
+/// from any thread.
 class processor_share {
 public:
-    /// `processors` is the processor time per wall-clock time; 0.5 stands for half of one processor. Unlimited by
-    /// default.
+    /// `processors` is the processor time per wall-clock time. For example, 0.5 stands for half of one processor.
+    /// Unlimited by default.
     explicit processor_share(double processors = std::numeric_limits<double>::infinity());
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
@@ -40,8 +40,8 @@ public:
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// Sleeps while the threads have used more than their share, at most until `end`. An excess that isn't paid back by
-    /// `end` remains.
+    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that isn't paid back
+    /// by `end` remains.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
@@ -49,7 +49,7 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which an unused share is kept. This limits bursts at full speed to about this length.
+    /// Longest time for which an unused share is kept. Thus bursts at full speed last for about this time at most.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {

@@ -33,11 +33,11 @@ struct search_limits {
     std::stop_token stop{};
     /// A stop request here says that nobody will read the results. Even work in progress may then be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops. With 0, it stops when the
-    /// incumbent is proven optimal.
+    /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
+    /// when the incumbent is proven optimal.
     double gap = 0.0;
     /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps the pairs that save
-    /// most time. The other pairs are split into single operations.
+    /// the most time. The other pairs are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -52,27 +52,27 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and both values after
-/// it.
+/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and the objective and
+/// the bound after it.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
-    /// The objective of the incumbent; unlimited before the first schedule.
+    /// The objective of the incumbent. Unlimited before the first schedule.
     duration objective{};
     duration bound{};
 };
 
-/// A step with the best schedule after it, for observers; the schedule is null before the first schedule. The schedule
-/// is shared, not copied. The history of a search doesn't keep it.
+/// A step together with the best schedule after it, for observers. The schedule is null before the first schedule is
+/// found. The schedule is shared, not copied. The history of a search doesn't keep the schedule.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
 
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
-/// The incumbent is the best schedule by `is_better`: among equal objectives, the schedule with less recomputation and
-/// fewer transfers is better. If there is time, recomputation and transfers that an offered schedule doesn't need are
-/// removed (`with_cheaper_storage_in_place`).
+/// The incumbent is the best schedule by `is_better`. Among schedules with equal objectives, the one with less
+/// recomputation and fewer transfers is better. If there is time, recomputation and transfers that an offered schedule
+/// doesn't need are removed (`with_cheaper_storage_in_place`).
 ///
 /// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
 /// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
@@ -95,7 +95,7 @@ public:
     [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
 
     /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
-    /// offered; unlimited if the order isn't executable within the memory limits.
+    /// offered. Unlimited if the order isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
     /// Offers a valid schedule, after `time_order` has tried to improve its times. Returns the objective.
     duration offer(const schedule& candidate, std::string_view strategy);
@@ -106,7 +106,8 @@ public:
     void raise_bound(duration proven, std::string_view strategy);
 
     /// The search's object of type `T`. Calls of strategies share data through this object, in addition to schedules
-    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this.
+    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this
+    /// function.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
         auto& object = shared_->objects[&key_of<T>];
@@ -127,29 +128,29 @@ public:
         }
     }
 
-    /// The objective of the incumbent; unlimited before the first schedule.
+    /// The objective of the incumbent. Unlimited before the first schedule.
     [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
     [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
-    /// The best schedule; null before the first schedule. The objective of the incumbent is `objective()`, up to
+    /// The best schedule, or null before the first schedule. The objective of the incumbent is `objective()`, up to
     /// rounding.
     [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
-    /// Whether a schedule of this value would become the incumbent.
+    /// Whether a schedule with this value would become the incumbent.
     [[nodiscard]] bool is_improvement(const schedule_value& value) const {
         return is_better(value, {objective(), duration{shared_->storage.load(std::memory_order_acquire)}});
     }
-    /// The cutoff: a schedule is only an improvement if its objective is below this value.
+    /// The cutoff. A schedule is only an improvement if its objective is below this value.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
     /// tolerance is relative to the serial time. (A single unused storage option can make the serial time many times
     /// longer.)
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
-    /// interrupted is estimated in passes.
+    /// The time of one pass through a schedule, in seconds, or 0 before the first schedule. The time of work that can't
+    /// be interrupted is estimated in passes.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether there is time before the deadline for `passes` passes through the problem.
     [[nodiscard]] bool has_time_for(double passes) const;
-    /// Seconds until the deadline; infinite if there is no deadline.
+    /// Seconds until the deadline, or infinity if there is no deadline.
     [[nodiscard]] double seconds_left() const;
 
     /// Whether objective and bound are equal, up to rounding.
@@ -164,8 +165,8 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The gap closed through this view: the sum of the shares of the relative gap that improvements through this view
-    /// closed.
+    /// The gap closed through this view. Each improvement through this view closes a share of the relative gap, and the
+    /// result is the sum of these shares.
     [[nodiscard]] double gap_closed() const;
 
 private:
@@ -190,7 +191,7 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// The shared objects by type: the key is the address of the type's `key_of`.
+        /// The shared objects, indexed by type. The key is the address of the type's `key_of`.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 
@@ -203,7 +204,7 @@ private:
     void record(schedule timed, std::string_view strategy);
     [[nodiscard]] schedule reduced(schedule timed) const;
     void report_failure(const std::string& sentence);
-    /// (objective − bound) / objective; 1 before the first schedule.
+    /// (objective − bound) / objective, or 1 before the first schedule.
     [[nodiscard]] double gap() const;
     void note(std::string_view strategy, double gap_before);
 

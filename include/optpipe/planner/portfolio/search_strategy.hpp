@@ -26,7 +26,7 @@ struct strategy_options {
 };
 
 /// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
-/// strategy that is deterministic, quick to start and as likely to help as others; set only the differences.
+/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
@@ -35,7 +35,7 @@ struct strategy_traits {
     /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
     /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
-    /// kept or offloaded as a whole.
+    /// kept or completely offloaded.
     bool knows_storage_options = false;
     /// Whether a strategy that knows storage options should also search the problems with one storage option for all
     /// microbatches. Strategies that don't know storage options always search the problems with one option for all
@@ -43,18 +43,18 @@ struct strategy_traits {
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
-    /// Whether the strategy's effort is measured by a clock. If so, the same effort isn't always the same work. The
+    /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
-    /// Whether concurrent calls use each other's results (`search_state::shared`). If so, several calls make sense
-    /// although the result depends little on the seed. The deterministic portfolio calls a cooperative strategy only
-    /// once, because calls share nothing there.
+    /// Whether concurrent calls use each other's results (`search_state::shared`). For such strategies, several calls
+    /// make sense although the result depends little on the seed. The deterministic portfolio calls a cooperative
+    /// strategy only once, because calls share nothing there.
     bool cooperative = false;
-    /// Whether a call resumes where the last call on the same state stopped. If so, short calls lose nothing. Other
-    /// strategies start anew in every call.
+    /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
+    /// false, the strategy starts anew in every call.
     bool resumes = false;
-    /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. 0 if
-    /// every call takes longer; the strategy then runs only if there is time.
+    /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. Must be
+    /// 0 if every call takes longer. The strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;
@@ -78,7 +78,7 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// A strategy of a portfolio: a search for better schedules or bounds.
 ///
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
-/// state. The call returns when `state.done()` is true, when the effort is spent, or when nothing is left to try.
+/// state. The call returns when `state.done()` is true, when the effort is used up, or when nothing is left to try.
 /// Offered bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends
 /// only on the problem, the state at the call, the options, and the offers of other strategies during the call. The
 /// plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
@@ -111,7 +111,7 @@ public:
         };
     }
 
-    /// This strategy with other traits and another search. The other search may call the strategy's own search.
+    /// Returns this strategy with other traits and another search. The other search may call the strategy's own search.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

@@ -24,14 +24,14 @@ struct rescheduling {
     /// Share of a ready operation's duration. A ready operation lets another operation with a longer tail go first if
     /// that operation can start within this share.
     double wait = 0.0;
-    /// Limit of a random time that is added to each tail.
+    /// Largest random time that is added to each tail.
     duration noise{};
 };
 
 /// List scheduling of the beginning or the end of a schedule. Among the operations that are ready and have memory, a
 /// rank or copy engine takes the operation with the longest tail. Thus weight gradients fill gaps. A reload, or another
 /// operation that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed
-/// time: an operation waits for its successors, and acquires the memory that it releases in forward time.
+/// time. An operation then waits for its successors, and acquires the memory that it releases in forward time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -45,7 +45,7 @@ public:
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
     /// The length of the resulting schedule, from its first start to its last end. The length is unlimited if no
-    /// remaining operation fits the memory, or if the run is stopped. `stop` is polled for every operation.
+    /// remaining operation fits in memory, or if the run is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;
@@ -63,7 +63,7 @@ public:
         return length();
     }
     /// Average number of operations that the last run considered to choose the next one. If many operations wait for
-    /// memory or a copy engine, most of the run's time is spent on considering them.
+    /// memory or a copy engine, most of the run's time is spent on considering waiting operations.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
     /// The order of the last run. Contract: the last run succeeded.
     [[nodiscard]] order made() const {
@@ -151,14 +151,14 @@ private:
         }
     }
     /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses.
-    /// These are reloads and recomputations; in reversed time, they are offloads.
+    /// Such operations are reloads and recomputations or, in reversed time, offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the path of `j`'s microbatch such that `j` can start after its end and still finish before
-    /// the stash is needed. Null if there is none. Adds to `ahead` the least time from this end until the stash is
-    /// needed.
+    /// Finds the last operation on the path of `j`'s microbatch after which `j` still finishes before the stash is
+    /// needed. Null if there is no such operation. Adds to `ahead` the least time from the end of the found operation
+    /// until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -221,7 +221,7 @@ private:
             later->available = std::max(later->available, end + delay);
         }
     }
-    /// The earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
+    /// The earliest start. Unlimited if memory doesn't suffice even after all scheduled releases.
     [[nodiscard]] duration earliest(const job& j) const {
         return resources_.earliest_start(j.lanes, j.on, j.effect, j.available).start;
     }

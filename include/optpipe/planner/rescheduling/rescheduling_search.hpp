@@ -20,33 +20,33 @@
 namespace optpipe {
 
 /// The random distributions of `rescheduling_search`. The search was measured alone, with half a second for each
-/// schedule, on schedules of the constructive planner for random problems (2 to 16 ranks, all features). It makes these
-/// schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter; with half
-/// of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no
-/// difference above 0.1 %.
+/// schedule, on schedules of the constructive planner for random problems (2 to 16 ranks, all features). The search
+/// makes these schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter.
+/// With half of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits,
+/// made no difference above 0.1 %.
 struct rescheduling_parameters {
-    /// Limit of the length of a rescheduled part, as the time that the steady state takes for this number of
-    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Longer parts
-    /// get worse more often.
+    /// Largest length of a rescheduled part. The length is the time that the steady state takes for this number of
+    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Rescheduling a
+    /// longer part makes the schedule worse more often.
     double most_per_rank = 1.6;
     /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
-    /// Parameters of the random trials after the sweeps: the longest wait, and the noises as multiples of the busiest
-    /// rank's work on one microbatch.
+    /// Parameters of the random trials after the sweeps. `most_wait` is the longest wait. The noises are multiples of
+    /// the busiest rank's work on one microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// Usual average number of operations that are considered to choose the next one. A schedule with n times this
-    /// number counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks of four
-    /// stages, 64 microbatches and transfers. Without this number, a plan of fixed effort would take twice as long for
-    /// the latter.
+    /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number
+    /// are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks
+    /// of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed effort would
+    /// take twice as long for the latter problems.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// Limit of the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
+    /// Limit on the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
     /// ends at this limit and no other strategy offers results, the result depends only on problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
@@ -54,7 +54,7 @@ struct rescheduling_options {
 
 namespace detail {
 
-/// One search, which starts from the incumbent.
+/// One run of the search, which starts from the incumbent.
 class rescheduling_run {
 public:
     rescheduling_run(search_state& state, const rescheduling_options& options)
@@ -154,7 +154,7 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// The reschedulers for the end and for the beginning of the current schedule; also the objective and the length of
+    /// The reschedulers for the end and for the beginning of the current schedule, and the objective and the length of
     /// this schedule.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
@@ -164,8 +164,8 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. A trial changes all ranks at once. This suits the prologue and epilogue
-/// of schedules with a steady state. Every stash keeps its storage option.
+/// continues from schedules that are no worse. A trial changes all ranks at once. Trials of this kind suit the prologue
+/// and epilogue of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

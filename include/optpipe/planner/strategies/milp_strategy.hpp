@@ -25,11 +25,11 @@ namespace optpipe {
 
 /// How `milp_strategy` divides its time. Not tuned, unless a comment says otherwise.
 struct milp_parameters {
-    /// Limit of the number of rows. Larger models are left to other strategies.
+    /// Largest number of rows of a model. Larger models are left to other strategies.
     std::size_t most_rows = 150'000;
-    /// Limit of the number of cells (stages times microbatches) in problems with lists of storage options. Larger
-    /// problems are left to other strategies. The strategy proved optimal plans for five of eight problems with 8 to 12
-    /// cells in at most 0.5 s. On two problems with 15 cells, it didn't improve the plan in 25 s.
+    /// Largest number of cells (stages times microbatches) in problems with lists of storage options. Larger problems
+    /// are left to other strategies. The strategy proved optimal plans for five of eight problems with 8 to 12 cells in
+    /// at most 0.5 s. On two problems with 15 cells, it didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
     /// Share of a model's time for the search without LP relaxations. Relaxations are slow, and weak if only the order
     /// of operations must be decided.
@@ -115,9 +115,9 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, there are three
 /// models. The first model forbids overtaking, and finds schedules. The second model, `pooled`, raises the bound. The
-/// third model is exact, and far harder than the other two. It is only solved if the best schedule doesn't reach the
-/// bound. With other storage options, only the exact model exists. The horizon of each model is the objective of the
-/// incumbent, so only better schedules are feasible.
+/// third model is exact, and far harder than the other two models. The exact model is only solved if the best schedule
+/// doesn't reach the bound. With other storage options, only the exact model exists. The horizon of each model is the
+/// objective of the incumbent, so only better schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {
@@ -186,7 +186,7 @@ private:
         o.stop = [&state] { return state.done(); };
         return formulation::formulate(state.problem(), o);
     }
-    /// Raises the bound to the optimum; if the model is infeasible, to the horizon.
+    /// Raises the bound to the optimum, or to the horizon if the model is infeasible.
     static void conclude(search_state& state, const milp::result& result, duration horizon) {
         if (std::holds_alternative<milp::infeasible>(result.why)) state.raise_bound(horizon, name);
         if (std::holds_alternative<milp::optimal>(result.why))

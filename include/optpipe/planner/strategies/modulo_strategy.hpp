@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// `modulo_search` as a strategy. It applies to steps that are longer than prologue and epilogue.
+/// `modulo_search` as a strategy. The strategy applies to steps that are longer than prologue and epilogue.
 struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
     /// Number of stage placements of the first call, at about a quarter of a microsecond each.

@@ -120,7 +120,7 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor: first a few values, then values around the best value.
+    /// Searches the memory factor. Tries first a few values, then values around the best value.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);
@@ -143,7 +143,8 @@ private:
             attempt(middle - step);
         }
     }
-    /// The objective of a schedule after offloading; unlimited if the schedule doesn't fit or can't be an improvement.
+    /// The objective of a schedule after offloading. Unlimited if the schedule doesn't fit in memory or can't be an
+    /// improvement.
     duration value_of(const schedule& made) {
         if (finished() || !(objective_of(p_, made) < state_.target())) return duration::unlimited();
         offload_search<any_graph> search{p_, may_offload_};
@@ -168,8 +169,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy. Published builders that don't offload plan for up to twice the memory. Then
-/// stashes are offloaded until the schedule fits. The effort counts visited operations.
+/// Over-memory builders as a strategy. Published builders that don't offload plan for up to twice the memory.
+/// Afterwards, stashes are offloaded until the schedule fits in memory. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -10,12 +10,12 @@
 
 namespace optpipe {
 
-/// `pair_search` as a strategy. It applies to problems with pairs in which each rank frees its own memory.
+/// `pair_search` as a strategy. The strategy applies to problems with pairs in which each rank frees its own memory.
 struct pair_strategy {
     static constexpr std::string_view name = "pair-search";
     /// Number of moves of the first call. With hundreds of operations, the call takes some hundredths of a second.
     static constexpr std::size_t first_effort = 20'000;
-    /// Time to build one schedule, to merge its pairs, and to time it with one storage option; as a number of passes
+    /// Time to build one schedule, to merge its pairs, and to time it with one storage option. Measured in passes
     /// through the problem.
     static constexpr double least_passes = 10.0;
 

@@ -20,13 +20,13 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Largest number of cells. It is limited because nothing interrupts a run without a time limit. 2500 cells take a
-    /// second, and the time grows with the square of the number of cells.
+    /// Largest number of cells. The number of cells is limited because nothing interrupts a run without a time limit.
+    /// 2500 cells take a second, and the time grows with the square of the number of cells.
     static constexpr std::size_t most_cells = 10'000;
-    /// Number of chains on a stage: one each for F, I and W.
+    /// Number of chains on a stage. There is one chain each for F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Limit of `closure_of`, with which the closure takes at most some tenths of a second. 6e10 steps took a minute (4
-    /// ranks with 512 stages each).
+    /// Largest accepted result of `closure_of`. A closure within this limit takes at most some tenths of a second. 6e10
+    /// steps took a minute (4 ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
     /// Relative precision of the bound, which is far finer than any requested gap.
     static constexpr double precision = 1e-8;

@@ -49,21 +49,21 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share (0 to 1) of the remaining time for all stoppable builders without search together. With a time limit of 4
-    /// s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56 of
-    /// 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s (po-f,
-    /// 16 ranks with four stages each).
+    /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
+    /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
+    /// of 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s
+    /// (po-f, 16 ranks with four stages each).
     double slice = 0.75;
-    /// Share of the remaining time for the constructive planner, which runs with all its effort. It takes 0.3 to 0.6 s
-    /// on the problems with up to 4096 stages times microbatches.
+    /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
+    /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
-    /// Share of the remaining time for builders that search. These run at the same time as the constructive planner.
-    /// With 64 ranks and 512 microbatches, v-auto takes 1.9 s; when its time is up, it returns its best schedule. A
-    /// plan with a share of 0.5 and a limit of 3 s was 0.6 % longer than the schedule of v-auto alone, which takes 1.3
-    /// s (Llama 3 70B, 16 ranks in v placement, on a busy machine).
+    /// Share of the remaining time for builders that search. Such builders run at the same time as the constructive
+    /// planner. With 64 ranks and 512 microbatches, v-auto takes 1.9 s. When its time is up, v-auto returns its best
+    /// schedule. A plan with a share of 0.5 and a limit of 3 s was 0.6 % longer than the schedule of v-auto alone,
+    /// which takes 1.3 s (Llama 3 70B, 16 ranks in v placement, on a busy machine).
     double slice_of_searches = 0.75;
     /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
-    /// `offload`. With a quarter, other searches have most of the time, whatever the number of options.
+    /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The planner's few trials tell which options are promising if memory is too small for all other
@@ -71,34 +71,34 @@ struct builder_parameters {
     /// and steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better, 4 plans were
     /// worse, and steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time that must remain to offer the best schedule, or to build and offer one if there is none yet; as a number of
-    /// passes through the problem.
+    /// Time to reserve for offering the best schedule, or for building and offering one if there is none yet. Measured
+    /// in passes through the problem.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Time in seconds by which builders without stop check may exceed the deadline. They take less than this, except
-    /// on the largest problems.
+    /// Time in seconds by which builders without stop check may exceed the deadline. These builders take less time,
+    /// except on the largest problems.
     std::chrono::duration<double> moment{0.1};
     /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). Because
     /// of this estimate, a problem with a million cells gets only the one schedule that is needed if there is no time.
     /// The estimate is half of the time measured with 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
     /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
-    /// than `keep` and `offload`. These are the options with which the other builders had the best results. Each run
+    /// than `keep` and `offload`. The options with which the other builders had the best results are taken. Each run
     /// takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// Number of storage options that the constructive planner tries in a last run, with the whole effort and in a time
-    /// slice of its own. These are the options of the best schedules. The last run takes place if there is a deadline,
+    /// Number of storage options that the constructive planner tries in a last run, with its full effort and in a time
+    /// slice of its own. The options of the best schedules are tried. The last run takes place if there is a deadline,
     /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
     /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
-    /// and steps were 0.6 % shorter on average. With one stage per rank, the last run gained nothing: on seventeen
+    /// and steps were 0.6 % shorter on average. With one stage per rank, the last run gained nothing. On seventeen
     /// models, steps were 0.1 % longer on average. The last run is skipped if nothing may be recomputed, because it
     /// then made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
-    /// Limit of the number of cells (stages times microbatches) if there is no deadline, summed over the options with
-    /// which the constructive planner runs. A cell takes about 7 µs.
+    /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
+    /// options with which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
-    /// These are the best schedules, all with different objectives. On three random models, local search of 60,000
+    /// The best schedules are taken, all with different objectives. On three random models, local search of 60,000
     /// moves had its best results from the fourth, fifth and sixth of seven schedules. Local search from more than
     /// seven schedules wasn't measured.
     std::size_t starts = 8;
@@ -118,13 +118,13 @@ struct builder_job {
     std::function<outcome<schedule>(const problem&, stop_check)> build;
     /// Whether the builder polls for a stop. Other builders take about the time of one pass through the problem.
     bool stoppable = false;
-    /// Whether the builder searches until its effort is spent.
+    /// Whether the builder searches until its effort is used up.
     bool searches = false;
     /// Whether the builder searches with only a few trials.
     bool quick = false;
     bool published = true;
-    /// The storage option of all microbatches, one that all stages have. Empty if the builder chooses options itself,
-    /// or if the problem has no options to choose from.
+    /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
+    /// builder chooses options itself, or if the problem has no options to choose from.
     std::string option{};
     /// For quick builders, a call of the builder with all its effort.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
@@ -133,9 +133,9 @@ struct builder_job {
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
-/// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. These
-/// include the constructive planner only if it plans with one storage option for all microbatches. Otherwise, it runs
-/// as a strategy.
+/// Calls `visit(builder)` for the builders that can apply to `p`, except builders that choose storage options. The
+/// constructive planner is visited only if it plans with one storage option for all microbatches. If the constructive
+/// planner chooses storage options, it runs as a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {
@@ -157,7 +157,7 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
 }
 
 /// Jobs for builders. First, there is one job for each builder and each storage option that all stages have, in the
-/// order of the builders. Then there is one job for each builder that chooses options itself.
+/// order of the builders. After these jobs, there is one job for each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_published_builder(p, [&](const auto& build) {
@@ -213,7 +213,7 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// Whether this schedule is better than the other, or equally good and of an earlier builder.
+        /// Whether this schedule is better than the other, or as good and from an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;
@@ -278,8 +278,8 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all jobs. Without a
-    /// deadline, keeps only the jobs of the best `most_options` options.
+    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all jobs. If there
+    /// is no deadline, keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
         for (std::size_t k = 0; k < jobs_.size(); ++k) {
@@ -343,8 +343,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best schedules. Among schedules with equal objectives, only the one that comes first is
-    /// kept.
+    /// Adds a schedule to the best schedules. Among schedules with equal objectives, only the first schedule is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
@@ -377,7 +376,7 @@ private:
     run_log& log_;
     std::vector<builder_result> results_;
     std::mutex mutex_{};
-    std::vector<found> best_{}; ///< the best schedules, sorted by objective; all objectives differ
+    std::vector<found> best_{}; ///< the best schedules with different objectives, sorted by objective
     builder_parameters with_{};
     /// The longest time that a builder without stop check has taken, in seconds.
     double pass_;
@@ -386,15 +385,16 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
-/// because they are fast. If they find no schedule, `between.if_none_fits` is called. Slower builders run next.
-/// Builders that search run last. Each of these two groups is stopped after a share of the remaining time. If there is
-/// a deadline, and stashes are only kept or offloaded as a whole, `between.run_constructive` runs at the same time as
-/// the builders that search. Builders that would exceed the deadline are skipped.
+/// because they are fast. If these builders find no schedule, `between.if_none_fits` is called. Slower builders run
+/// next. Builders that search run last. Slower builders, and builders that search, are stopped after a share of the
+/// remaining time. If there is a deadline, and stashes are only kept or offloaded as a whole,
+/// `between.run_constructive` runs at the same time as the builders that search. Builders that would exceed the
+/// deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. Some options differ only in a
 /// transfer, and the builder decides about this transfer. Only the first of these options is tried. The constructive
-/// planner is the first builder that searches, with a few trials. If ranks have several stages, it also runs at the
-/// end, with all its effort.
+/// planner is the first builder that searches, with a few trials. If ranks have several stages, the constructive
+/// planner also runs at the end, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -8,7 +8,8 @@ namespace optpipe {
 
 /// `milp_strategy` as a strategy whose effort is measured as time.
 struct timed_milp_strategy : milp_strategy {
-    /// The share is small: the strategy mainly contributes proofs, and other strategies find schedules. Not tuned.
+    /// The share is small, because the strategy mainly contributes proofs, and other strategies find schedules. Not
+    /// tuned.
     static constexpr double share = 0.5;
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {

@@ -36,7 +36,7 @@ public:
 
         storage_by_stage<dynamic> options;
         search_state state;
-        /// The objective that was last passed on to the search of the whole problem.
+        /// The objective that was last passed on to the search of the original problem.
         duration handed_on = duration::unlimited();
     };
 
@@ -47,8 +47,8 @@ public:
             if (strategy.traits(s.state.problem()).applicable) applicable.push_back(&s);
         return applicable;
     }
-    /// Picks an open search: the best with probability 1/2, the next best with 1/4, and so on. Searches without a
-    /// schedule come last. Null if all searches are settled.
+    /// Picks a search that isn't settled. Picks the best search with probability 1/2, the next best with 1/4, and so
+    /// on. Searches without a schedule come last. Null if all searches are settled.
     [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
         for (auto* s : applicable)
@@ -63,7 +63,7 @@ public:
             ++chosen;
         return by_objective[chosen].second;
     }
-    /// Offers the incumbent of `from` to the search of the whole problem, if the incumbent is new.
+    /// Offers the incumbent of `from` to the search of the original problem, if the incumbent is new.
     void hand_on(search& from, search_state& to, std::string_view name) {
         {
             const std::scoped_lock lock{mutex_};
@@ -82,10 +82,10 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem with other storage options than keeping or offloading whole stashes. Strategies that
-/// don't know such options are adapted, and those that request it (`searches_uniform_storage`). An adapted strategy
-/// searches the problems with one option for all microbatches, mostly the best of these problems. Bounds of these
-/// problems don't hold for the whole problem.
+/// Adapts strategies to a problem with storage options other than keeping or completely offloading a stash. Strategies
+/// that don't know such options are adapted, and so are strategies that request it (`searches_uniform_storage`). An
+/// adapted strategy searches the problems with one option for all microbatches, mostly the best of these problems.
+/// Bounds of these problems don't hold for the original problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // The share is small, because different options for different microbatches can gain more. Not tuned.
