@@ -57,8 +57,8 @@ struct amount {
     }
 };
 
-/// Builds a model: the families of constraints add their variables and rows to it. Keeps the meaning of each variable,
-/// and the time windows of events.
+/// Builds a model, to which the families of constraints add their variables and rows. Stores the meaning of each
+/// variable, and the time windows of events.
 class model_builder {
 public:
     model_builder(const operation_table& operations, const options& o, double horizon)
@@ -168,9 +168,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computation before which a transfer can't start, and the computation after which it can't end: its F, and
-    /// its gradient or recomputation. If transfers are pooled, the m-th transfer comes after the m-th F and before the
-    /// last gradient.
+    /// The computation that a transfer comes after (`forward_of`), and the computation that it comes before
+    /// (`needs_stash`). The former is its F, the latter its gradient or recomputation. If transfers are pooled, the
+    /// m-th transfer comes after the m-th F and before the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);

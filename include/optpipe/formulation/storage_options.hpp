@@ -99,7 +99,7 @@ inline void add_storage_options(model_builder& d) {
         detail::add_options_of(d, c);
 }
 
-/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on
+/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on storage
 /// options. For `span`, the row is C ≥ Σ T_a.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
