@@ -69,7 +69,7 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The storage option of this stage and microbatch, as a position in the stage's list. All operations of the stage
+    /// The storage option of this stage and microbatch, as an index in the stage's list. All operations of the stage
     /// and microbatch have the same option.
     storage_index storage = 0;
     /// Whether the operation is a part of a pair (schedule/pair.hpp).
@@ -157,7 +157,7 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }
-/// Whether the stage's backward may be a B as well as an I with a W.
+/// Whether the stage's backward may be either a B, or an I with a W.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split_or_join(const basic_problem<Graph>& p, stage s) {
     return p.split_backward && p.full_backward && p.costs[s].gradients == gradient_kind::full;
 }

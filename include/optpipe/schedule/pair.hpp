@@ -70,7 +70,7 @@ template <pipeline_graph Graph>
     return overlap_of(p.overlaps, f, b);
 }
 
-/// The largest memory of a pair on the rank, which runs one pair at a time.
+/// The largest memory of any pair on the rank. The rank runs only one pair at a time.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size most_memory_of_pair(const basic_problem<Graph>& p, rank r) {
     memory_size most{};

@@ -104,7 +104,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order
     return result;
 }
 
-/// A dense number for each possible operation of a graph, for tables.
+/// A dense index for each possible operation of a graph, for tables.
 template <pipeline_graph Graph> class operation_numbering {
 public:
     static constexpr std::size_t extent =

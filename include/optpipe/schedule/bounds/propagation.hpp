@@ -17,7 +17,7 @@ namespace optpipe {
 /// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
 /// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
-/// `stop` is polled; the result is then the largest objective refuted until then.
+/// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
                                          stop_check stop = {});
 /// `propagation_bound` for a problem with static extents.
@@ -71,8 +71,8 @@ struct propagated_order {
 namespace optpipe {
 namespace detail {
 
-/// Propagates the assumption that some schedule has an objective of at most `horizon` (windows of every operation,
-/// orders on every device) until there is a contradiction or a fixed point.
+/// Assumes that some schedule has an objective of at most `horizon`. Propagates the windows of every operation and the
+/// orders on every device until there is a contradiction or a fixed point.
 class root_propagation {
 public:
     /// `passes` limits the passes over all operations. After `passes` passes, or once `stop` returns true, nothing more
@@ -111,7 +111,7 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
-    /// Whether propagation was stopped; nothing is propagated then.
+    /// Whether propagation was stopped. Once it is stopped, nothing more is propagated.
     bool is_stopped() {
         if (stop_()) passes_ = 0;
         return passes_ == 0;
@@ -220,7 +220,8 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// A device is engaged for at most the horizon, so it starts no earlier than its last end minus the horizon.
+    /// The time between a device's first start and last end is at most the horizon. So the device starts no earlier
+    /// than its last end minus the horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
@@ -273,7 +274,7 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// How often operations are visited in one pass. Deductions from holdings look at all holdings of a device for each
+/// The number of visits to operations in one pass. Deductions from holdings look at all holdings of a device for each
 /// pair of an operation and a chain.
 inline double visits_in_pass(const chain_system& c) {
     constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
@@ -287,8 +288,8 @@ inline double visits_in_pass(const chain_system& c) {
     }
     return visits;
 }
-/// The limit of passes: a few seconds of work for the largest problems, and rarely reached up to 32 ranks and 128
-/// microbatches.
+/// The limit of passes. It corresponds to a few seconds of work for the largest problems, and is rarely reached with up
+/// to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;

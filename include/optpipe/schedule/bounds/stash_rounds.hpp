@@ -13,7 +13,7 @@
 namespace optpipe::detail {
 
 /// The number of a stage's stashes that fit on its rank, and the delay between a gradient and the forward that waits
-/// for its memory.
+/// for the gradient's memory.
 struct stash_room {
     std::size_t count = 0;
     duration delay{};

@@ -28,7 +28,7 @@ struct structural_bounds {
     /// if that is longer.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
-    /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
+    /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
     /// transfers, as far as the rank's link has time for the transfers. For a problem that isn't plain, this is
@@ -50,7 +50,7 @@ struct structural_bounds {
 
 /// A bound, and its name in tables.
 struct named_bound {
-    using member = duration structural_bounds::*; // without this name, g++ warns of nvcc's code for `value`
+    using member = duration structural_bounds::*; // without this name, g++ warns about nvcc's code for `value`
     const char* name;
     member value;
 };
@@ -139,7 +139,8 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     }
     const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because a count can't be as large
+    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because the quotient may be too large
+                                                          // for a count
     const auto k = static_cast<std::size_t>(stashes);
     if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
@@ -191,7 +192,8 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 /// and O(stages × microbatches) times a logarithm for `makespan`. For other problems, these are only `graph_bound` and
 /// `holding_area_bound`.
 ///
-/// `stop` is polled between the ranks; bounds deduced until then are valid. In plain problems, the first rank is never left out.
+/// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is
+/// never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
@@ -203,9 +205,9 @@ template <pipeline_graph Graph>
     return bounds;
 }
 
-/// The cheap bounds and propagation: milliseconds up to 8 ranks and 16 microbatches, a second or two for 32 ranks and
-/// 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is
-/// higher.
+/// The cheap bounds and propagation. They take milliseconds for up to 8 ranks and 16 microbatches, and a second or two
+/// for 32 ranks and 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in
+/// `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;

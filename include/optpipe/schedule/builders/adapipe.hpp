@@ -16,7 +16,7 @@ namespace optpipe {
 /// stage uses one storage option for all microbatches: the option with the least extra work that fits. AdaPipe also
 /// moves layers between stages. This builder doesn't. Nothing is offloaded.
 ///
-/// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
+/// Needs one stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {
     static constexpr std::string_view name = "adapipe";
 

@@ -27,10 +27,10 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 /// with `interleave`.
 ///
 /// A builder that is slow on large problems also has a parameter `stop_check`, and polls it every few milliseconds.
-/// Once the check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is
-/// false), the builder may return the best order found until then. `simulate` determines whether an order fits the
-/// memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit. `name` is the method's name
-/// for `--method`.
+/// Once the check returns true, the builder refuses (`was_stopped`). If the time limit has expired but no stop was
+/// requested (`is_requested` is false), the builder may return the best order found by then. `simulate` determines
+/// whether an order fits in memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit.
+/// `name` is the method's name for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 

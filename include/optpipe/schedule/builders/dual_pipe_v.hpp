@@ -40,7 +40,8 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // pairs need B
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // a pair needs a full
+                                                                                                // backward
     }
 
 private:
@@ -109,7 +110,7 @@ private:
 
         const Overlaps* overlaps_;
         stage stages_[2];
-        /// The number of ranks up to this rank, and the number of ranks after it.
+        /// The number of ranks up to and including this rank, and the number of ranks after it.
         std::size_t before_;
         std::size_t after_;
         std::size_t real_;

@@ -79,7 +79,7 @@ template <pipeline_graph Graph>
 }
 
 /// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
-/// size to try gives one order. If the time is up, returns the best order found until then.
+/// size to try gives one order. If the time limit expires, returns the best order found by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -112,11 +112,11 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
 /// microbatch. In the published order, offloading a share of the stashes lowers the peak by more than this share.
 ///
-/// The warm-up is postponed. After the computations have their times, transfers are placed around them, into
-/// alternating slots of the copy engines and links. If transfers take different times, or if placement without slots
-/// saves more memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device.
-/// If the limits of device or host require it, four things change: offloads come earlier, reloads come later, more
-/// stashes of the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
+/// The warm-up is postponed. Once the computations have been timed, transfers are placed around them, in alternating
+/// slots of the copy engines and links. If transfers take different times, or if placement without slots saves more
+/// memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device. If the
+/// limits of device or host require it, four things change: offloads come earlier, reloads come later, more stashes of
+/// the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
 /// Needs loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
 /// offloading. Supports any costs and any number of ranks, of ranks per link and of microbatches. Stages that can't be

@@ -152,7 +152,8 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether the input of a forward has arrived, and the forward has room once all waiting weight gradients have run.
+    /// Whether the input of a forward has arrived, and there is room for the forward once all waiting weight gradients
+    /// have run.
     constexpr bool can_forward(stage s) const {
         const auto& lane = own(s);
         const auto& c = p_.costs[s];

@@ -14,8 +14,8 @@ namespace optpipe {
 /// same.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// The schedule with only some of its pairs: on each rank, the `limit` distinct pairs that save most time in `s`. The
-/// parts of all other pairs run one after the other, the forward first. Contract: `s` is valid.
+/// Keeps only some of a schedule's pairs: on each rank, the `limit` distinct pairs that save most time in `s`. The
+/// operations of all other pairs run one after the other, the forward first. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe

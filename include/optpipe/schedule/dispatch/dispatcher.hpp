@@ -80,7 +80,7 @@ private:
     using hints = dispatch_hints<Graph>;
     enum class stash : std::uint8_t { none, on_device, leaving, on_the_way_out, on_host, coming, gone };
     struct stage_state {
-        std::vector<stash> stashes{}; ///< by microbatch
+        std::vector<stash> stashes{}; ///< indexed by microbatch
         std::size_t next_forward = 0;
         std::size_t next_gradient = 0;
         std::size_t cap = 1;
@@ -120,7 +120,7 @@ private:
         return limits;
     }
 
-    // Ends of operations.
+    // This section handles the ends of operations.
 
     constexpr std::size_t hint_of(stage s, std::size_t m) const { return cell_numbering{p_->graph}(s, microbatch{m}); }
     constexpr void want_weight(rank_state& r, const operation& op) {
@@ -144,7 +144,7 @@ private:
         }
     }
 
-    // Starts of operations.
+    // This section starts operations.
 
     constexpr bool fits(rank r, memory_size amount) const { return step_.fits(r, amount); }
 
@@ -203,7 +203,7 @@ private:
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Leaves the stash of `gradient` on the device, because the gradient starts before the offload.
+    /// Lets the stash of `gradient` stay on the device, because the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -262,7 +262,7 @@ private:
         return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
     }
 
-    // Memory checks.
+    // This section checks the memory.
 
     /// Whether the forward may start now, and whether its stash is to be offloaded.
     constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {
@@ -394,7 +394,7 @@ private:
         return true;
     }
 
-    // Transfers.
+    // This section handles transfers.
 
     constexpr bool can_start_transfer(const operation& op, rank r) const { return step_.is_free(op.kind, r); }
     constexpr void start_transfer(const operation& op, rank r, stash then) {

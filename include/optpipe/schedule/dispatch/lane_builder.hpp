@@ -48,8 +48,8 @@ struct lane_builder {
     }
 };
 
-/// The compute lanes of all ranks while an order is made, within a budget of memory. `Lane` is a `lane_builder` with
-/// the state of the policy that appends the operations.
+/// The compute lanes of all ranks while an order is made within a memory budget. `Lane` is a `lane_builder` with the
+/// state of the policy that appends the operations.
 template <pipeline_graph Graph, class Lane> class lane_builders {
 public:
     constexpr lane_builders(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget)

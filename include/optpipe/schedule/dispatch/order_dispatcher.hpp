@@ -22,8 +22,8 @@ namespace optpipe {
 struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses. With 1, the order stays as it is.
     std::size_t window = 8;
-    /// An operation waits if an operation earlier in the order gets its inputs soon: within this share of the waiting
-    /// operation's duration.
+    /// An operation waits for an operation that is earlier in the order if that operation gets its inputs soon. Soon
+    /// means within this share of the waiting operation's duration.
     double patience = 0.5;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     /// Contract: no storage option of the order offloads.
@@ -41,7 +41,7 @@ inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
 /// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
-/// ready and fits the memory. This closes the gaps that appear if the order was made for other durations. Forwards of a
+/// ready and fits in memory. This closes the gaps that appear if the order was made for other durations. Forwards of a
 /// group's stages keep their order. Ranks may wait for each other's memory. In this case, the result lacks operations.
 /// Contract: no operation appears twice in the order, and the problem has all of the order's operations.
 template <pipeline_graph Graph> class order_dispatcher {

@@ -117,7 +117,7 @@ public:
     /// The total number of estimates, of operations and of messages.
     [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
-    /// All measurements kept, by step number.
+    /// All measurements kept, indexed by step number.
     [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
 
     static constexpr double usual_confidence = 0.95;

@@ -47,8 +47,8 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
 }
 
 /// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Without this rule, if
-/// most samples are equal, all remaining samples would be outliers.
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Otherwise, if most
+/// samples were equal, all remaining samples would be outliers.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;

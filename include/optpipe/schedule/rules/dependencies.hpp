@@ -26,7 +26,7 @@ struct stash_way {
     return is_gradient(kind) || kind == operation_kind::recompute;
 }
 
-/// How the operation's stash is stored, by the operation's storage option.
+/// How the operation's stash is stored, according to the operation's storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op) {
     return stash_way{storage_of(p, op)};
@@ -36,7 +36,7 @@ template <pipeline_graph Graph>
 /// lane. At most one input is an operation of the same stage and microbatch. Other inputs are operations of other
 /// stages, of the stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6,
 /// with two exceptions. `validate` states them independently, and tests compare both statements. The JavaScript of
-/// `html_timeline.hpp` knows the input of the same stage.
+/// `html_timeline.hpp` repeats the rule for the input of the same stage.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is none, it
 /// waits for the reload; if there is no reload either, for the forward.

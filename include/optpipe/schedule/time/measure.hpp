@@ -24,7 +24,7 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// A change of the memory that a rank uses; negative if memory is freed.
+/// A change of the memory that a rank uses. The amount is negative if memory is freed.
 struct memory_change {
     duration time;
     memory_size amount;
@@ -125,7 +125,7 @@ memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank
 template <auto Ranks> struct measures_by_rank {
     duration objective{};
     duration makespan{};
-    /// The longest time that a rank is engaged.
+    /// The longest time from the first start to the last end of a rank's computations.
     duration span{};
     double bubble_rate = 0.0;
     /// The share of its `busy` time that a rank spends on recomputation, as separate operations or inside the backward;

@@ -227,8 +227,8 @@ private:
     std::vector<storage_index> storage_;
     /// For each stage in a group, the microbatches whose forwards have been placed.
     std::vector<std::vector<microbatch>> forwards_{};
-    /// For each rank, the first part of a pair that waits for its second part; an operation that isn't marked as paired
-    /// if no pair waits. The list stays empty until a pair is placed.
+    /// For each rank, the first part of a pair that waits for its second part. If no pair waits, the element isn't
+    /// marked as paired. The list stays empty until a pair is placed.
     std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
@@ -289,7 +289,7 @@ constexpr refusal unknown_operation(const operation& op, std::size_t position) {
         position);
 }
 
-/// The refusal for an operation that can't come at its place in the order.
+/// The refusal for an operation that can't come at its position in the order.
 template <pipeline_graph Graph>
 constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
                               std::size_t position) {
