@@ -192,8 +192,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees is certainly free; stashes aren't considered. A gradient that is part of a full
-    /// backward frees its memory when W ends.
+    /// Whether the memory that b frees is certainly free at the event `at`. Stashes aren't considered. A gradient that
+    /// is part of a full backward frees its memory when W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);
@@ -209,7 +209,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is certainly on the host: its offload has ended, and its reload hasn't started.
+    /// Whether the stash of y is certainly on the host, because its offload has ended, and its reload hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);

@@ -15,7 +15,7 @@
 
 namespace optpipe::formulation {
 
-/// A problem as a mixed-integer linear model: minimize C.
+/// A problem as a mixed-integer linear model that minimizes C.
 struct formulated {
     milp::model model;
     /// For each variable of the model, its meaning.

@@ -56,9 +56,9 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of interchangeable microbatches to `known`: always for the first slices' F on stage 0, and for other
-/// operations only if `keep`. If backwards may be full, weight gradients get no fixed order, because only those of
-/// split backwards run in the order of microbatches.
+/// Adds the order of interchangeable microbatches to `known`. It always adds the order of the first slices' forwards on
+/// stage 0, and the order of other operations only if `keep`. If backwards may be full, weight gradients get no fixed
+/// order, because only those of split backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {

@@ -87,7 +87,7 @@ public:
     /// Whether the transfers of a stage are numbered by time. If so, they belong to no microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
-    /// The cutoff: larger objectives are excluded.
+    /// The cutoff. Larger objectives are excluded.
     [[nodiscard]] double horizon() const { return horizon_; }
     [[nodiscard]] double slack() const { return slack_; }
     [[nodiscard]] bool is_too_large() const { return model_.rows() > options_->most_rows; }
@@ -310,7 +310,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation. It never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
+    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

@@ -15,9 +15,9 @@
 
 namespace optpipe::formulation {
 
-/// The work of one stage on one microbatch, as an index: sorted by stage, then by microbatch.
+/// The index of the work of one stage on one microbatch. Indices are sorted by stage, then by microbatch.
 using cell = std::size_t;
-/// An operation of the model, as an index: sorted by role, then by cell.
+/// The index of an operation of the model. Indices are sorted by role, then by cell.
 using operation_id = std::size_t;
 
 /// `gradient` is I, or B if the backward isn't split. `weight` is W, or the second half of a B if the backward may be

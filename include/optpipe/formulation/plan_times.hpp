@@ -7,8 +7,8 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model: the start of each operation, the full backwards, and the storage options of
-/// stashes.
+/// A schedule in the terms of the model. It has the start of each operation, the full backwards, and the storage
+/// options of stashes.
 struct plan_times {
     std::vector<double> start{};          ///< indexed by operation
     std::vector<unsigned char> is_full{}; ///< indexed by cell
