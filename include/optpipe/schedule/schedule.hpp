@@ -36,7 +36,7 @@ struct timed_operation {
     friend constexpr bool operator==(const timed_operation&, const timed_operation&) = default;
 };
 
-/// A schedule: every operation once, with its start and end.
+/// A schedule contains every operation once, with its start and end.
 template <pipeline_graph Graph> struct basic_schedule {
     using graph_type = Graph;
     Graph graph{};

@@ -13,7 +13,7 @@ namespace optpipe::detail {
 struct gain_table {
     std::size_t rows = 0;
     std::size_t columns = 0;
-    /// The gains, row by row; no gain is negative.
+    /// The gains, row by row. No gain is negative.
     std::vector<double> gain{};
 
     [[nodiscard]] double operator()(std::size_t row, std::size_t column) const { return gain[row * columns + column]; }

@@ -15,7 +15,8 @@
 
 namespace optpipe::detail {
 
-/// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
+/// Makes the chains of any problem. There is one chain per stage, kind and slice of equal sequences, with one operation
+/// per sequence.
 ///
 /// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
 /// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't

@@ -11,14 +11,14 @@
 namespace optpipe::detail {
 
 /// A relaxation of a problem. A chain is a list of operations of one kind, in the order in which they run. A plain
-/// problem has one chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one
-/// operation per microbatch. `chains_of` makes the chains of any problem.
+/// problem has one chain per stage and kind, with one operation per microbatch. The kinds are F, I and W, or F and B if
+/// the backward may not be split. `chains_of` makes the chains of any problem.
 ///
 /// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
-/// of the previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of
-/// the next stage have ended, whatever their microbatches. If splitting is allowed, a full backward is an I followed at
-/// once by a W that holds at most the activation. So an objective that is impossible for the chains is impossible for
-/// every schedule.
+/// of the previous stage have ended. The k-th gradient can't start before k forwards of its stage and k gradients of
+/// the next stage have ended. The microbatches of these operations don't matter. If splitting is allowed, a full
+/// backward is an I followed at once by a W that holds at most the activation. So an objective that is impossible for
+/// the chains is impossible for every schedule.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
@@ -40,8 +40,8 @@ struct chain_system {
         double reload = 0.0;
     };
     /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// index in chain `to`, which may belong to another device. Memory counts as an amount: it doesn't matter which
-    /// operation releases whose memory.
+    /// index in chain `to`, which may belong to another device. Only the amount of memory counts. It doesn't matter
+    /// which operation releases the memory of which other operation.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -52,7 +52,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by their positions on the rank. Operation k of the later chain runs
         /// after operation k of the earlier chain.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The memory that is held: `stages` in a plain problem, `holdings` in any other.
+        /// The memory that is held is described by `stages` in a plain problem, and by `holdings` in any other problem.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;

@@ -10,11 +10,11 @@
 namespace optpipe {
 
 /// A lower bound from memory × time, for any graph and microbatches. The memory that an operation leaves on a rank is
-/// held for at least the longest path to the operation that releases it. The sum of these areas must fit under the
-/// rank's limit between the first operation that takes memory and the last operation that releases memory. Near both
-/// ends, the memory can't be full, because operations fill it and empty it one after the other. The bound is 0 if no
-/// memory is limited. It is also 0 for plain problems, for which there is `memory_area_bound`. For n cells, takes O(n
-/// log n) times the number of stages and slices of a sequence.
+/// held for at least the longest path to the operation that releases it. The sum of these areas (memory × time) must
+/// fit under the rank's limit between the first operation that takes memory and the last operation that releases
+/// memory. Near both ends, the memory can't be full, because operations fill it and empty it one after the other. The
+/// bound is 0 if no memory is limited. It is also 0 for plain problems, for which there is `memory_area_bound`. For n
+/// cells, takes O(n log n) times the number of stages and slices of a sequence.
 ///
 /// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
@@ -40,7 +40,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// A ramp: the time at the start or end of a rank's work in which operations fill or empty its memory.
+/// A ramp is the time at the start or end of a rank's work in which operations fill or empty the rank's memory.
 struct memory_ramp {
     /// The area (memory × time) that stays unused during the ramp, and the duration of the ramp.
     double unused = 0.0;
@@ -145,8 +145,8 @@ private:
     double area_ = 0.0;
     double head_ = std::numeric_limits<double>::infinity();
     double tail_ = std::numeric_limits<double>::infinity();
-    /// Indexed by the position of a chain: the memory that an operation takes, and the memory that it releases on its
-    /// own device.
+    /// The memory that an operation of each chain takes (`taken_`), and the memory that it releases on its own device
+    /// (`released_`). Indexed by the position of the chain.
     std::vector<double> taken_;
     std::vector<double> released_;
     double released_elsewhere_ = 0.0;

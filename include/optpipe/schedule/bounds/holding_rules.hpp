@@ -42,7 +42,7 @@ private:
         std::size_t to;   // position of the chain, or `none` if it is on another device
         std::size_t to_chain;
         double size;
-        /// If chain `to` is on another device: the largest number of its operations that can have ended when the
+        /// If chain `to` is on another device, the largest number of its operations that can have ended when the
         /// examined operation starts.
         std::size_t far_ended;
     };
@@ -105,8 +105,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x after each operation of chain y that must have ended before there is enough memory
-    /// for it.
+    /// Puts operation k of chain x after all operations of chain y that must end to free enough memory for it.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -141,8 +140,8 @@ private:
     order_counts* order_;
     std::size_t device_;
     std::vector<holding> holdings_{};
-    /// Indexed by the position of a chain: the least number of the chain's operations that have started when the
-    /// examined operation starts, and the largest number that can have ended by then.
+    /// The state when the examined operation starts, indexed by the position of a chain. `started_` is the least number
+    /// of the chain's operations that have started, and `ended_` is the largest number that can have ended.
     std::vector<std::size_t> started_;
     std::vector<std::size_t> ended_;
     /// Whether the chain at each position takes memory.

@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest sum of sizes[from…], each used any number of times, that is at most `room`.
+/// The largest sum of the sizes from index `from` on that is at most `room`. Each size may be used any number of times.
 OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                                    memory_size slack) {
     const auto size = sizes[from];
@@ -33,9 +33,9 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is a sum
-/// of the given sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums
-/// to examine.
+/// The largest sum of the given sizes that is at most `limit`. Each size may be used any number of times. Memory in use
+/// is such a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
+/// examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -55,8 +55,8 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 namespace detail {
 
-/// A constraint: activation × (number of stashes) + per_weight × (number of gradients whose weight gradient hasn't run)
-/// is at most `level`.
+/// The constraint that activation × (number of stashes) + per_weight × (number of gradients whose weight gradient
+/// hasn't run) is at most `level`.
 struct stash_capacity {
     double level;
     double per_weight;
@@ -104,8 +104,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
 
 /// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. If it is offloaded, it
 /// occupies the rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
-/// stashes must fit under the limit within the window of the rank, and the transfers required for that must fit on the
-/// rank's copy engines and on its link.
+/// stashes must fit under the limit within the window of the rank. The required transfers must fit on the rank's copy
+/// engines and on its link.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
@@ -166,7 +166,7 @@ private:
         double in;
     };
     /// An area (memory × time) that must fit under `level` between the first start on the rank and the time `tail`
-    /// before the end of the step.
+    /// before the end of the step or, for a span, of the rank's work.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -175,7 +175,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand; rounding errors of areas are relative to it.
+        /// The largest area of a demand. Rounding errors of areas are relative to this area.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -285,8 +285,8 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid. For
-/// problems that `validate` accepts.
+/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid.
+/// Contract: `validate` accepts the problem.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 template <pipeline_graph Graph>
@@ -295,7 +295,7 @@ template <pipeline_graph Graph>
     const detail::memory_area_test<Graph> test{p, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = 2.0 * p.serial_time(); // if any schedule is valid, the serial one is, up to rounding
+    duration open = 2.0 * p.serial_time(); // if any schedule is valid, so is the serial one, up to rounding
     if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open && !stop()) {
         const auto middle = 0.5 * (open + refuted);

@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Deduces times only if stashes are offloaded; otherwise times follow from the order.
+    /// Deduces times only if stashes are offloaded. Otherwise, times follow from the order.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -114,7 +114,7 @@ private:
         }
     }
 
-    // The following functions deduce orders.
+    // The functions below deduce orders.
 
     bool restrict_order(const start& at, view v, double offloaded) {
         find_ranges(at);
@@ -164,10 +164,10 @@ private:
         if (number < count(y) && order_->raise(y, at.x, number, at.k + 1)) d_->changed[device_] = true;
     }
 
-    // The following functions deduce transfers and times.
+    // The functions below deduce transfers and times.
 
     /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
-    /// at a time: an offload after its forward, and, in reversed time, a reload after its gradient.
+    /// at a time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];
@@ -186,8 +186,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be offloaded at some moment from `early` to `late`: offloads of this memory can end by
-    /// that moment, and reloads can still end in time.
+    /// The most memory that can be on the host at some moment from `early` to `late`. Its offloads can end by that
+    /// moment, and its reloads can still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {

@@ -15,14 +15,14 @@
 
 namespace optpipe::detail {
 
-/// Items with an amount and a price each; any fraction of an item can be taken, at the same fraction of its price.
+/// Items with an amount and a price each. Any fraction of an item can be taken, at the same fraction of its price.
 class fractional_knapsack {
 public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
     /// The least price for which items of this total amount can be taken. If all items together have a smaller amount,
-    /// the price of all items.
+    /// it is the price of all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -54,11 +54,11 @@ private:
 /// Lower bounds on the objective, derived from one rank that runs pairs.
 ///
 /// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
-/// its two operations. So the rank works for at least the duration of all its operations minus all prices. Some
-/// operations are in no pair and save nothing, so their prices are added again: the forwards that run before the first
-/// backward can start, as many as memory holds, and the backwards that run after the rank's last forward. The
-/// operations counted as unpaired are those with the lowest prices that fill the times before the first backward and
-/// after the last forward.
+/// its two operations. So the rank works for at least the duration of all its operations minus all prices. Operations
+/// that are in no pair save nothing, so their prices are added back. Two groups of operations are in no pair. The first
+/// group has the forwards that run before the first backward can start, at most as many as fit in memory. The second
+/// group has the backwards that run after the rank's last forward. The operations counted as unpaired are those with
+/// the lowest prices that fill the times before the first backward and after the last forward.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
@@ -182,7 +182,8 @@ private:
                after_backward_.value();
     }
 
-    /// The operations of the rank as jobs for one machine. Each is shortened by its price; a W starts after its I.
+    /// The operations of the rank as jobs for one machine. Each job is shortened by the price of its operation. A W
+    /// starts after its I.
     [[nodiscard]] std::vector<machine_job> jobs(const assignment_prices& of) const {
         std::vector<machine_job> all;
         for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {

@@ -57,8 +57,8 @@ template <pipeline_graph Graph>
     return most;
 }
 
-/// Prices of the forwards (rows) and backwards (columns) of a rank: a pair saves at most the sum of the prices of its
-/// parts. Each element of the result is a full set of prices. Which set is best depends on the bound, because
+/// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
+/// two operations. Each element of the result is a full set of prices. Which set is best depends on the bound, because
 /// `pair_bound` adds back the prices of operations that are in no pair.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,

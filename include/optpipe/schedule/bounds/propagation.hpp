@@ -13,7 +13,7 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. For problems that `validate` accepts. The rules (precedence, one machine,
+/// if propagation refutes every schedule. Contract: `validate` accepts the problem. The rules (precedence, one machine,
 /// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
 /// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
@@ -29,8 +29,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 
 /// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
 /// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
-/// Times count from the start of the step; for a span, from the first start on the rank of stage 0. A full backward is
-/// an I followed at once by a W.
+/// Times count from the start of the step or, for a span, from the first start on the rank of stage 0. A full backward
+/// is an I followed at once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -42,7 +42,7 @@ struct propagated_order {
         operation after{};
     };
     std::vector<window> windows{};
-    /// The orders on each rank; orders that follow from others may be missing.
+    /// The orders on each rank. Orders that follow from other orders may be missing.
     std::vector<pair> orders{};
 };
 
@@ -119,7 +119,7 @@ private:
 
     using device = chain_system::device;
 
-    /// The limit of passes in one `refine`; further passes hardly tighten anything. Not tuned.
+    /// The limit of passes in one call of `refine`. Further passes hardly tighten anything. Not tuned.
     static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
@@ -156,8 +156,8 @@ private:
         return found;
     }
 
-    /// Applies the rule: an operation starts after all operations that must precede it on its device, which run one
-    /// after the other.
+    /// Applies the rule that an operation starts after all operations that must precede it on its device. These
+    /// operations run one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -195,8 +195,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule: an operation starts after its predecessors, in its chain, on other devices and on its own.
-    /// Operations are visited in the order of time, so that changes propagate in one pass.
+    /// Applies the rule that an operation starts after its predecessors. They are in its own chain, on other devices
+    /// and on its own device. Operations are visited in the order of time, so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -228,8 +228,8 @@ private:
                 d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
-    /// The preemptive one-machine test: for every time t, the operations of a device that must end by t have room
-    /// before t.
+    /// Applies the preemptive one-machine test. It checks for every time t that the operations of a device that must
+    /// end by t fit before t.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;
@@ -263,7 +263,7 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks whose first start is used as time 0. Any rank gives a valid bound; the ranks of the first and the last
+/// The ranks whose first start is used as time 0. Any rank gives a valid bound. The ranks of the first and the last
 /// stage give the strongest bounds.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};

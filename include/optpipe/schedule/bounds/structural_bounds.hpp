@@ -24,15 +24,15 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
 /// trivial.
 struct structural_bounds {
-    /// All work of one rank, plus the least time before and after it; or the time of one microbatch through all stages,
-    /// if that is longer.
+    /// The longer of two times: all work of one rank plus the least time before and after this work, and the time of
+    /// one microbatch through all stages.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
     /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
-    /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers, as far as the rank's link has time for the transfers. For a problem that isn't plain, this is
-    /// `holding_area_bound`.
+    /// A bound from memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus
+    /// the time of both transfers, if the rank's link has time for the transfers. For a problem that isn't plain, this
+    /// is `holding_area_bound`.
     duration memory_area{};
     /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
     /// pass in rounds of k.
@@ -40,8 +40,8 @@ struct structural_bounds {
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
     /// k < 2m stashes per rank and no offloading.
     duration v_placement{};
-    /// The largest objective that propagation at the root refutes (`propagation_bound`), by precedence, one machine per
-    /// rank, memory and copy engines. Only in `strong_bounds_of`.
+    /// The largest objective that propagation at the root refutes (`propagation_bound`). Its rules cover precedence,
+    /// one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
     duration propagation{};
 
     /// The largest of all the bounds.
@@ -63,7 +63,7 @@ inline constexpr std::array structural_bound_names{named_bound{"device load", &s
                                                    named_bound{"propagation", &structural_bounds::propagation}};
 static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structural_bounds));
 
-/// The largest bound; the first one if several are equal.
+/// The largest bound, or the first of several equal ones.
 [[nodiscard]] constexpr const named_bound& best_bound(const structural_bounds& bounds) {
     return *std::max_element(structural_bound_names.begin(), structural_bound_names.end(),
                              [&](const auto& a, const auto& b) { return bounds.*a.value < bounds.*b.value; });
@@ -198,7 +198,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // If costs describe the options, both relaxations are `p` itself; if nothing is offloaded, both are the same.
+    // If costs describe the options, both relaxations are `p` itself. If nothing is offloaded, both are the same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));

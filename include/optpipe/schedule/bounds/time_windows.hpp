@@ -11,7 +11,7 @@
 namespace optpipe {
 
 /// Bounds on the operations of one kind on one stage, in the order in which they run. The head of the m-th operation is
-/// the least time before its start; its tail is the least time after its end.
+/// the least time before its start. Its tail is the least time after its end.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
@@ -20,9 +20,9 @@ struct time_window {
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
 /// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
-/// kind in the order of microbatches: the k-th forward of a stage can't end before the k-th forward of the previous
-/// stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed, a full
-/// backward is treated as I followed at once by W, which only loosens the bounds.
+/// kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
+/// previous stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed,
+/// a full backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
 /// start on r, and tails to the last end on r. There, the stages before r's first stage have no heads and tails.

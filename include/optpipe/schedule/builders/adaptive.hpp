@@ -27,11 +27,12 @@
 
 namespace optpipe {
 
-/// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. The planner starts from an order with as many microbatches in flight as fit in memory
-/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`, and searches for the dispatcher's
-/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`), until it reaches a structural
-/// bound or has used up the effort. The number of trials follows from the size of the problem, not from a clock.
+/// A constructive planner for any valid problem. It supports unequal costs, a memory limit per rank, any placement, and
+/// offloading over shared links. The planner starts from an order with as many microbatches in flight as fit in memory
+/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. It searches for the dispatcher's
+/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when it reaches a
+/// structural bound, or has used up the effort. The number of trials follows from the size of the problem, not from a
+/// clock.
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`

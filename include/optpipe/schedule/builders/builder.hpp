@@ -19,7 +19,7 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
     { build(p) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Makes an order for a problem: a published schedule, or your own policy.
+/// Makes an order for a problem, by a published method or by your own policy.
 ///
 /// Semantics: `build(problem)` is an order that `simulate` accepts if memory limits are ignored, or a refusal whose
 /// sentence says why the builder doesn't apply. The order contains every operation that a valid schedule needs, and

@@ -23,7 +23,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m; ranks
+/// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m. Ranks
 /// work on the same diagonal at the same time. The choice is among the options that all stages have and that have no
 /// transfers.
 template <pipeline_graph Graph> class diagonal_storage {

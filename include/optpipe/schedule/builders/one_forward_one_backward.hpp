@@ -11,7 +11,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// 1F1B with longer warm-ups: each stage first does one forward for each later stage, and `further` additional
+/// 1F1B with longer warm-ups. Each stage first does one forward for each later stage, and then `further` additional
 /// forwards. Contract: one stage per rank.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_forward_one_backward_order(const Graph& g, std::size_t further) {

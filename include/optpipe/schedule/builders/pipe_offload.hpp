@@ -20,8 +20,9 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload: on each rank, the stashes of `chunks` stages. These stages have the longest lifespans
-/// among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
+/// Flags the stashes to offload. On each rank, these are the stashes of the `chunks` stages that have the longest
+/// lifespans among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second
+/// microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -61,8 +62,8 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// Which stashes are offloaded: the stashes of `chunks` stages on each rank. With `half`, a rank with one stage
-/// offloads only every second microbatch.
+/// The stashes that are offloaded. On each rank, these are the stashes of `chunks` stages. With `half`, a rank with one
+/// stage offloads only every second microbatch.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
@@ -127,8 +128,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
     /// of these offload.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
-    /// and 1.
+    /// Number of microbatches in a group, at most R. The value 0 stands for 1 or, under a memory limit, for the best of
+    /// R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -50,7 +50,7 @@ struct v_search_parameters {
     /// `kept_squeezed` after pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
-    /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
+    /// The longest period of a block, in cells per microbatch. A block of this period needs about half of the memory of
     /// V-Min.
     std::size_t longest_period = 2 * v_period;
     /// The ways to fill the best order with weight gradients.
@@ -330,10 +330,10 @@ private:
 
 } // namespace detail
 
-/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): the building block for v placement that
-/// gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the paper's blocks
-/// fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are rebuilt, weight
-/// gradients fill the remaining gaps, and a local search improves the best orders.
+/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A). It repeats the building block for v
+/// placement that gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the
+/// paper's blocks fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are
+/// rebuilt, weight gradients fill the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 

@@ -37,7 +37,7 @@ public:
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
           count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
-    /// Empty if the memory is too small, or if `stop` is true before the end.
+    /// Empty if the memory is too small, or if `stop` returns true before the end.
     constexpr std::optional<basic_order<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -128,7 +128,7 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until two conditions hold: it has run as many forwards as the
+    /// While there is room, each rank runs forwards until two conditions hold. The rank has run as many forwards as the
     /// previous rank, and it has run more forwards of its second stage than the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;

@@ -12,7 +12,7 @@
 namespace optpipe {
 
 /// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on this
-/// order: two schedules with the same order give bitwise the same training.
+/// order: two schedules with the same order train to bitwise identical results.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);

@@ -149,7 +149,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// Replaces I and W by B, for problems whose backwards can't be split; B takes the place of I.
+/// Replaces I and W by B, for problems whose backwards can't be split. The B takes the position of the I.
 OPTPIPE_CONSTEXPR void fuse_backwards(compute_lanes& lanes) {
     for (auto& lane : lanes) {
         std::erase_if(lane, [](const operation& op) { return op.kind == operation_kind::backward_weight; });

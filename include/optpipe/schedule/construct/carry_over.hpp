@@ -30,10 +30,10 @@ struct drawn_order {
 /// the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// Times a schedule with the costs of this problem. The schedule was made for other costs, or for another draw of
-/// microbatches. Two orders are tried, and the better one is used: the given order, and the order with the microbatches
-/// matched by the durations of their operations. A valid schedule is returned unchanged. Only the given order is tried
-/// if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
+/// Computes the times of a schedule with the costs of this problem. The schedule was made for other costs, or for
+/// another draw of microbatches. Two orders are tried: the given order, and the order with the microbatches matched by
+/// the durations of their operations. The better of the two is used. A valid schedule is returned unchanged. Only the
+/// given order is tried if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe

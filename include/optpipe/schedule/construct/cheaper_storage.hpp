@@ -41,7 +41,7 @@ public:
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
 
-    /// The order with these options.
+    /// The order with the storage options `used`.
     [[nodiscard]] optpipe::order with(const std::vector<std::size_t>& used) const {
         return {order_.graph, follow_storage(*p_, order_.operations, used)};
     }
@@ -266,7 +266,7 @@ private:
 /// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if,
 /// without them, the other operations can start at the same times, and there is room for the stashes that then stay on
 /// the device. The objective is no higher, because the remaining operations start no later. O(n log n). `stop` is
-/// polled between ranks; once it is true, the schedule is returned as it is.
+/// polled between ranks. Once it returns true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();

@@ -26,7 +26,7 @@ struct injection {
 
 namespace detail {
 
-/// The operation in the form that its stage can run: for example, I replaces B on a stage with frozen weights. Empty if
+/// The operation in the form that its stage can run. For example, I replaces B on a stage with frozen weights. Empty if
 /// the stage doesn't run the operation in any form.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {

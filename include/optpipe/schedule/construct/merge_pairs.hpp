@@ -94,7 +94,7 @@ private:
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
     /// Makes two operations a pair at the position of the second operation. Operations between the two operations come
-    /// before the pair, except those with the stage and microbatch of the first operation: they come after the pair.
+    /// before the pair, except those with the stage and microbatch of the first operation, which come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -10,8 +10,8 @@ namespace optpipe {
 /// The stage whose forward comes first if a rank could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
-/// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
-/// points of `dispatch_search`; not tuned.
+/// The parameters of a dispatcher. Any values give valid schedules, of different quality. The defaults are only
+/// starting points of `dispatch_search`, and aren't tuned.
 struct dispatch_options {
     static constexpr double no_limit = 1e9; ///< a depth larger than any number of microbatches
 

@@ -43,7 +43,7 @@ private:
 };
 
 /// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
-/// change most. Set by hand, the same for every problem; not tuned.
+/// change most. The values are set by hand, are the same for every problem, and aren't tuned.
 struct dispatch_search_parameters {
     /// Values for the first trials. These trials combine depths, offload shares and stagings, because these parameters
     /// interact most.

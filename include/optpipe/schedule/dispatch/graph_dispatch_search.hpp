@@ -22,7 +22,8 @@
 
 namespace optpipe {
 
-/// The values that `graph_dispatch_search` tries. Set by hand, the same for every problem; not tuned.
+/// The values that `graph_dispatch_search` tries. The values are set by hand, are the same for every problem, and
+/// aren't tuned.
 struct graph_dispatch_search_parameters {
     std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_options::no_limit};
     std::array<int, 3> further{0, 1, -1};
@@ -128,7 +129,7 @@ private:
     /// the middle), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
     /// careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the mean than with these
     /// sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In v pipelines with
-    /// loose memory limits, orders were 5 to 8 % shorter; in the worst setting, they were 2 % longer. On 60 problems,
+    /// loose memory limits, orders were 5 to 8 % shorter. In the worst setting, they were 2 % longer. On 60 problems,
     /// this repetition at once was compared with a search in which all careful runs came last. After 0.3 s, orders were
     /// 1.8 % shorter (five shorter, none longer); after 1 s, they were equal.
     void search_grid(graph_dispatch_options& best, duration& value) {

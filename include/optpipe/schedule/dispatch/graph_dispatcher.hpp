@@ -51,13 +51,13 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
     return first;
 }
 
-/// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
-/// pairs, gradients, then forwards that the memory and the number of microbatches in flight allow, then weight
+/// Simulates a step of any graph, with any microbatches. Every rank starts the best operation that is ready. Pairs come
+/// first, then gradients, then forwards that the memory and the number of microbatches in flight allow, and then weight
 /// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory. In this case, the result lacks operations. A careful dispatcher takes memory
-/// only if the sequences in flight can still be finished in order, each with the memory that its predecessors release
-/// (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
+/// only if the sequences in flight can still be finished in order. Each may use the memory that earlier sequences
+/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
 /// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
 /// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {

@@ -31,7 +31,7 @@ struct lane_builder {
     [[nodiscard]] constexpr std::size_t waiting_weights() const { return weights.size() - next_weight; }
     [[nodiscard]] constexpr bool has_weight() const { return waiting_weights() > 0; }
     [[nodiscard]] OPTPIPE_CONSTEXPR const operation& first_weight() const { return weights[next_weight]; }
-    /// Removes the first waiting weight gradient; the caller appends it.
+    /// Removes and returns the first waiting weight gradient, which the caller appends.
     OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
     /// Appends `op`, whose input is ready at `ready`.

@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// When `lane_search` ends. Not tuned.
+/// The conditions under which `lane_search` ends. Not tuned.
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;

@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The memory of one rank while operations are placed in about the order of their starts: the memory held now, and all
-/// known releases.
+/// The memory of one rank while operations are placed in about the order of their starts. The ledger has the memory
+/// held now, and all known releases.
 class memory_ledger {
 public:
     OPTPIPE_CONSTEXPR memory_ledger() = default;

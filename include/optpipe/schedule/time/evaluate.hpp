@@ -20,9 +20,9 @@
 
 namespace optpipe {
 
-/// Gives an order its final times: the earliest times, with two exceptions. For `span`, the warm-up is postponed. With
-/// offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary. `stop` is polled
-/// between passes.
+/// Gives an order its final times. These are the earliest possible times, with two exceptions. For `span`, the warm-up
+/// is postponed. With offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary.
+/// `stop` is polled between passes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
@@ -42,8 +42,8 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
-/// The schedule `s`, which was made for other costs, with new times: its order is timed with the costs of this problem.
-/// If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
+/// Computes new times for the schedule `s`, which was made for other costs. The order of `s` is timed with the costs of
+/// this problem. If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {

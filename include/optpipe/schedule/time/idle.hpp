@@ -176,7 +176,7 @@ private:
     std::vector<duration> ready_;
     /// For each operation, whether its last input is a transfer.
     std::vector<bool> copied_;
-    /// Positions in the lane, sorted by the time of their inputs; the first `taken_` positions have been moved to
+    /// Positions in the lane, sorted by the time of their inputs. The first `taken_` positions have been moved to
     /// `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;

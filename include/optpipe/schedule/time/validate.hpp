@@ -46,7 +46,8 @@ enum class broken_rule {
     host_memory,
 };
 
-/// One violation of a rule, as numbers. The meaning of the fields depends on the rule; `describe` puts them into words.
+/// One violation of a rule, described by numbers. The meaning of the fields depends on the rule. `describe` puts them
+/// into words.
 struct fault {
     broken_rule rule{};
     optpipe::rank rank{};
