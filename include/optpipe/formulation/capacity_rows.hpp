@@ -12,20 +12,20 @@
 
 namespace optpipe::formulation {
 
-/// Constraints on sums over the whole step: memory × time on a rank, and transfer time on an engine or a link.
+/// Constraints on sums over the entire step: memory × time on a rank, and transfer time on an engine or a link.
 class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). One row counts
-    /// memory until gradients end. If backwards are split, a second row counts memory until W ends.
+    /// each stash until its gradient ends. If backwards are split, a second row counts each stash until its W ends.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
     /// Adds (total duration of transfers) ≤ C − head − tail for each engine and, if the objective is a makespan, for
-    /// each link. The head ends with the first forward, and the tail begins with the last gradient.
+    /// each link. The head lasts until the first forward ends, and the tail begins when the last gradient starts.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
         for (const rank r : t_.problem().graph.all_ranks())
@@ -79,7 +79,7 @@ private:
             d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
-    /// A stash takes memory of its rank from the start of F to the end of I. This lasts at least as long as its
+    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least what the
     /// microbatch needs on an empty pipeline. The offloaded part takes memory until the end of the offload, and again
     /// from the start of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
@@ -97,7 +97,7 @@ private:
         return std::min(t_.stored(s, o).restored(costs(s)), costs(s).weight_stash);
     }
 
-    /// `both` tells whether both directions share the lane.
+    /// `both` tells whether transfers in both directions share the lane.
     void add_lane(const std::vector<stage>& stages, bool both, const windows& around) {
         const auto last = t_.microbatches() - 1;
         for (const bool inward : {false, true}) {

@@ -76,7 +76,7 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
 
 } // namespace detail
 
-/// Copy engines (README, equation 5) and shared links (equation 6).
+/// Adds the rows of copy engines (README, equation 5) and of shared links (equation 6).
 inline void add_copy_engines(model_builder& d) {
     const auto& t = d.operations();
     std::vector<operation_id> all;

@@ -16,11 +16,12 @@ namespace optpipe::formulation {
 /// at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the restored
 /// stash. Between two of these starts, memory only falls.
 ///
-/// The memory that F holds counts from the start of F, and restored memory counts from the start of the recomputation.
-/// Memory that I releases counts until the end of I, and all other memory counts until the end of W. Offloaded memory
-/// doesn't count from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored
-/// stash, all memory counts until the end of W. The amount by which `weight_stash` is larger than the restored stash
-/// (`extra`) counts from the start of an I that isn't part of a full backward.
+/// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
+/// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other
+/// memory counts until the end of W. Offloaded memory doesn't count from the end of the offload to the start of the
+/// reload. If `weight_stash` is larger than the restored stash, all memory counts until the end of W. The amount by
+/// which `weight_stash` is larger than the restored stash (`extra`) counts from the start of an I that isn't part of a
+/// full backward.
 ///
 /// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory. They
 /// count until the end of the operation that frees the memory. This operation may run on another rank. Memory of keys,
@@ -98,8 +99,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may take place before the F with the same number, or after the gradient with the same
-        // number.
+        // A pooled transfer may take place before the F with the same index, or after the gradient with the same index.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -192,8 +192,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees is certainly free; stashes aren't considered. A gradient that is part of a full
-    /// backward frees its memory when W ends.
+    /// Whether the memory that b frees is certainly free at the event `at`. Stashes aren't considered. A gradient that
+    /// is part of a full backward frees its memory when W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);
@@ -209,7 +209,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is certainly on the host: its offload has ended, and its reload hasn't started.
+    /// Whether the stash of y is certainly on the host, because its offload has ended, and its reload hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);
@@ -229,7 +229,7 @@ private:
 
     model_builder& d_;
     const operation_table& t_;
-    std::vector<double> taken_beside_;            ///< by operation
+    std::vector<double> taken_beside_;            ///< indexed by operation
     per_rank<std::vector<release>> freed_beside_; ///< indexed by the rank whose memory is freed
 };
 

@@ -8,13 +8,14 @@
 
 namespace optpipe::formulation {
 
-/// Whether both operations are W of one stage that must follow the order of their gradients.
+/// Whether both operations are weight gradients of one stage that must follow the order of their input gradients.
 inline bool is_aligned(const operation_table& t, operation_id a, operation_id b) {
     return t.role_of(a) == role::weight && t.role_of(b) == role::weight && t.stage_of(a) == t.stage_of(b) &&
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
 }
 
-/// Makes the W of split backwards follow the order of their gradients, for stages whose backwards may be full.
+/// Makes the weight gradients of split backwards follow the order of their input gradients, for stages whose backwards
+/// may be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };
@@ -29,12 +30,12 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 /// time. Each pair of computations with an unknown order has one variable. Ω is the least number that the time windows
 /// of the two operations allow.
 ///
-/// Two W of a stage have the same order variable as their gradients (`microbatch_order`). The F of two microbatches
-/// have the same order variable on all stages of a group.
+/// Two weight gradients of a stage have the same order variable as their input gradients (`microbatch_order`). The
+/// forwards of two microbatches have the same order variable on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
-    std::map<std::pair<operation_id, operation_id>, literal> of_groups; // the order variables of groups, by the F of
-                                                                        // the group's first stage
+    std::map<std::pair<operation_id, operation_id>, literal> of_groups; // the order variables of groups, indexed by two
+                                                                        // forwards of the group's first stage
     const auto new_order = [&](operation_id a, operation_id b) {
         return d.add_binary(family::exclusivity, meaning::of(meaning::kind::order, a, b),
                             "p." + t.name_of(a) + "." + t.name_of(b));
@@ -55,7 +56,7 @@ inline void add_exclusivity(model_builder& d) {
         if (is_aligned(t, a, b) && t.may_be_full(t.stage_of(a))) align_weights(d, a, b);
     };
     for (const rank r : d.problem().graph.all_ranks()) {
-        const auto& own = d.precedences().computations_on(r); // gradients come before W
+        const auto& own = d.precedences().computations_on(r); // gradients come before weight gradients
         for (std::size_t i = 0; i < own.size(); ++i)
             for (std::size_t k = i + 1; k < own.size() && !d.is_too_large(); ++k)
                 if (!d.precedences().precedes(own[i], own[k]) && !d.precedences().precedes(own[k], own[i]))

@@ -15,7 +15,7 @@
 
 namespace optpipe::formulation {
 
-/// A problem as a mixed-integer linear model: minimize C.
+/// A problem as a mixed-integer linear model that minimizes C.
 struct formulated {
     milp::model model;
     /// For each variable of the model, its meaning.
@@ -24,9 +24,9 @@ struct formulated {
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether model and problem have the same optimum if it is within the horizon. This is so if no optimum is
-    /// excluded, and every solution is a schedule. If a model is neither exact nor pooled, its bound doesn't hold for
-    /// all schedules.
+    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. This is
+    /// so if the model excludes no optimum, and every solution of the model is a schedule. If a model is neither exact
+    /// nor pooled, its bound doesn't hold for all schedules.
     bool is_exact = true;
     /// Whether the model is a relaxation. If so, its bound holds, but its solutions may not be schedules.
     bool is_pooled = false;
@@ -46,8 +46,8 @@ struct formulated {
 
 namespace detail {
 
-/// Whether the model would be too large, estimated before it is built. Each pair of computations of a rank may need a
-/// variable and two rows.
+/// Whether the model would certainly be too large. The size is estimated before the model is built: each pair of
+/// computations of a rank may need a variable and two rows.
 [[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
 
 } // namespace detail

@@ -9,7 +9,7 @@
 
 namespace optpipe::formulation {
 
-/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload must fit, in
+/// Limits host memory at the start of every offload (io/README.md, rule 9). The stash of this offload must fit in
 /// addition to all stashes that were offloaded before and haven't been reloaded yet.
 class host_memory {
 public:

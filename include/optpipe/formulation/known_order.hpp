@@ -44,8 +44,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// Adds the known orders and windows of operations, where the k-th operation of each kind and stage belongs to the k-th
-/// microbatch. The W are in order only if the backwards are split.
+/// Adds the known orders and windows of operations. The k-th operation of each kind and stage belongs to the k-th
+/// microbatch. Weight gradients are in this order only if the backwards are split.
 inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
     const stop_when late{[&] { return known.must_stop(); }};
     const auto found = propagate_order(t.problem(), duration{horizon}, late);

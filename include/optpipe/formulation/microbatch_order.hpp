@@ -16,17 +16,17 @@ namespace optpipe::formulation {
 /// stage can thus be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
 /// stage have k different predecessors on the previous stage, and all of these end in time. Therefore the k-th forward
 /// of the previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the
-/// gradients of the next stage and their own forwards, and to W, whose predecessors are gradients. Memory depends only
-/// on the number of operations of each kind that have begun or ended. Thus the renumbered schedule is valid with the
-/// same times.
+/// gradients of the next stage and their own forwards, and to weight gradients, whose predecessors are input gradients.
+/// Memory depends only on the number of operations of each kind that have begun or ended. Thus the renumbered schedule
+/// is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage. A fills the bubbles at both
 /// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. In the order
 /// of microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
-/// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
-///   backward may be full, this holds for the W of split backwards.)
+/// - the weight gradients of a stage follow the order of its input gradients, because all weight stashes are alike. (If
+///   a backward may be full, this holds for the weight gradients of split backwards.)
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
 /// the same option. The two statements above hold here as well.
@@ -34,8 +34,8 @@ namespace optpipe::formulation {
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
 /// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice. These inputs
 /// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
-/// sequences may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its
-/// gradients if these W cost the same.
+/// sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage follow the
+/// order of its input gradients if these weight gradients cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -56,9 +56,9 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of interchangeable microbatches to `known`: always for the first slices' F on stage 0, and for other
-/// operations only if `keep`. If backwards may be full, W get no fixed order, because only the W of split backwards run
-/// in the order of microbatches.
+/// Adds the order of interchangeable microbatches to `known`. It always adds the order of the first slices' forwards on
+/// stage 0, and the order of other operations only if `keep`. If backwards may be full, weight gradients get no fixed
+/// order, because only those of split backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {
@@ -74,8 +74,9 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// Aligns the orders of gradients and W of a stage, if the W cost the same: each known order of two gradients becomes
-/// an order of their W, and vice versa. Returns true if any order is new.
+/// Aligns the orders of input gradients and weight gradients of a stage, if the weight gradients cost the same. Each
+/// known order of two input gradients becomes an order of their weight gradients, and vice versa. Returns true if any
+/// order is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {
@@ -100,7 +101,7 @@ inline bool align_weights(const operation_table& t, precedence& known) {
     return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
 }
 
-/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if any order is new.
+/// Puts the forwards of two microbatches in the same order on all stages of a group. Returns true if any order is new.
 inline bool align_groups(const operation_table& t, precedence& known) {
     bool changed = false;
     const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {

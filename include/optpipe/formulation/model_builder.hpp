@@ -57,8 +57,8 @@ struct amount {
     }
 };
 
-/// Builds a model: the families of constraints add their variables and rows to it. Keeps the meaning of each variable,
-/// and the time windows of events.
+/// Builds a model, to which the families of constraints add their variables and rows. Stores the meaning of each
+/// variable, and the time windows of events.
 class model_builder {
 public:
     model_builder(const operation_table& operations, const options& o, double horizon)
@@ -87,7 +87,7 @@ public:
     /// Whether the transfers of a stage are numbered by time. If so, they belong to no microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
-    /// The cutoff: larger objectives are excluded.
+    /// The cutoff. Larger objectives are excluded.
     [[nodiscard]] double horizon() const { return horizon_; }
     [[nodiscard]] double slack() const { return slack_; }
     [[nodiscard]] bool is_too_large() const { return model_.rows() > options_->most_rows; }
@@ -168,9 +168,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computation before which a transfer can't start, and the computation after which it can't end: its F, and
-    /// its gradient or recomputation. If transfers are pooled, the m-th transfer comes after the m-th F and before the
-    /// last gradient.
+    /// The computation that a transfer comes after (`forward_of`), and the computation that it comes before
+    /// (`needs_stash`). The former is its F, the latter its gradient or recomputation. If transfers are pooled, the
+    /// m-th transfer comes after the m-th F and before the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -310,7 +310,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation. It never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
+    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

@@ -15,8 +15,8 @@
 namespace optpipe::formulation {
 
 /// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Numbers interchangeable
-/// microbatches by their first forward. Sorts W in the order of the gradients. Adds zero-length transfers and
-/// recomputations for stashes that aren't offloaded or recomputed.
+/// microbatches by their first forward. Sorts weight gradients in the order of the input gradients. Adds zero-length
+/// transfers and recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
@@ -135,7 +135,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage, whatever their microbatches. The transfers that take place get the first
+    /// Numbers the transfers of a stage, regardless of their microbatches. The transfers that take place get the first
     /// numbers.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
@@ -157,7 +157,8 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Reassigns the starts of W that cost the same, so that these W run in the order of their gradients.
+    /// Reassigns the starts of weight gradients that cost the same, so that they run in the order of their input
+    /// gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)

@@ -15,9 +15,9 @@
 
 namespace optpipe::formulation {
 
-/// The work of one stage on one microbatch, numbered by stage, then by microbatch.
+/// The index of the work of one stage on one microbatch. Indices are sorted by stage, then by microbatch.
 using cell = std::size_t;
-/// An operation of the model, numbered by role, then by cell.
+/// The index of an operation of the model. Indices are sorted by role, then by cell.
 using operation_id = std::size_t;
 
 /// `gradient` is I, or B if the backward isn't split. `weight` is W, or the second half of a B if the backward may be
@@ -29,9 +29,9 @@ inline constexpr std::size_t roles = 6;
 ///
 /// A full backward is an I and, directly after it, its W. If splitting is allowed and `weight_stash` is at most
 /// `activation`, I and W are never worse than a B. The reason is that the rank needs the same time and never more
-/// memory, and the gradient is passed on earlier. If `weight_stash` is larger, I and W may need too much memory, so
-/// they can be one B (`may_be_full`). In a problem without full backwards, a constraint excludes the B of stages where
-/// `may_be_full`.
+/// memory, and the gradient is passed on earlier. If `weight_stash` is larger, I and W may need too much memory. The
+/// model then also allows one B in their place (`may_be_full`). In a problem without full backwards, a constraint
+/// excludes the B of stages where `may_be_full`.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, all of them are kept, because a schedule without the rank's
@@ -68,7 +68,7 @@ public:
         const auto next = next_microbatch_[microbatch_of(a)];
         return next == microbatch_of(a) ? std::nullopt : std::optional{a - microbatch_of(a) + next};
     }
-    /// Whether the W of two cells of one stage cost the same.
+    /// Whether the weight gradients of two cells of one stage cost the same.
     [[nodiscard]] bool have_equal_weights(cell a, cell b) const {
         const auto& f = factors(a);
         const auto& g = factors(b);
@@ -118,7 +118,7 @@ public:
     }
     /// The option of a cell, with the factors of its microbatch.
     [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
-    /// The least duration over all storage options. For a transfer, only options that have it count.
+    /// The least duration over all storage options. For a transfer, only the options that have this transfer count.
     [[nodiscard]] double length(operation_id a) const { return least_[a]; }
     /// The duration with option `o`; 0 if this option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
@@ -129,7 +129,7 @@ public:
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
         return on(r, {role::forward, role::gradient, role::weight, role::recompute});
     }
-    /// A number such that the numbers of all computations are smaller.
+    /// The first index after those of all computations.
     [[nodiscard]] std::size_t end_of_computations() const {
         return id(has_recompute_ ? role::offload : role::recompute, 0);
     }
@@ -151,9 +151,9 @@ private:
     std::size_t count_;
     memory_size memory_slack_;
     per_rank<memory_size> all_memory_;
-    std::vector<std::vector<storage_index>> options_; ///< by stage
+    std::vector<std::vector<storage_index>> options_; ///< indexed by stage
     bool has_recompute_ = false;
-    std::vector<double> least_; ///< by operation
+    std::vector<double> least_; ///< indexed by operation
     std::vector<std::vector<stage>> by_rank_;
     std::vector<std::vector<microbatch>> interchangeable_;
     std::vector<std::size_t> next_microbatch_; ///< for each microbatch, the next in its list; the microbatch itself if

@@ -18,15 +18,16 @@ struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
     bool propagation = true;
-    /// Adds rows with this meaning: an operation after b comes after all predecessors of b.
+    /// Adds rows that state that an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// Adds rows with this meaning: no operation ends before all its predecessors on its rank have run.
+    /// Adds rows that state that no operation ends before all its predecessors on its rank have run.
     bool load = true;
-    /// Adds Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
+    /// Adds Zero Bubble's rows, which state that the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Adds rows on memory × time: if the makespan is short, a least number of stashes must be offloaded.
+    /// Adds rows on memory × time, which state that a minimum number of stashes must be offloaded if the makespan is
+    /// short.
     bool memory_area = true;
-    /// Adds rows with this meaning: the transfers of a link must fit between the first forward and the last gradient.
+    /// Adds rows that state that the transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;
     /// Adds all triangle inequalities among the orders of a rank's computations. These are n³/3 rows for n
     /// computations.
@@ -34,7 +35,8 @@ struct strengthenings {
 };
 
 struct options {
-    /// The cutoff: longer schedules are excluded. The objective of a known schedule makes the model far tighter.
+    /// The cutoff. Schedules with a larger objective are excluded. The objective of a known schedule makes the model
+    /// far tighter.
     duration horizon = duration::unlimited();
     /// A proven lower bound on the objective.
     duration bound{};

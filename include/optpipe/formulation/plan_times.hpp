@@ -7,11 +7,11 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model: the start of each operation, the full backwards, and the storage options of
-/// stashes.
+/// A schedule in the terms of the model. It has the start of each operation, the full backwards, and the storage
+/// options of stashes.
 struct plan_times {
-    std::vector<double> start{};          ///< by operation
-    std::vector<unsigned char> is_full{}; ///< by cell
+    std::vector<double> start{};          ///< indexed by operation
+    std::vector<unsigned char> is_full{}; ///< indexed by cell
     std::vector<storage_index> storage{}; ///< indexed by cell; an option of the model
 
     plan_times() = default;
@@ -25,7 +25,7 @@ struct plan_times {
     }
     [[nodiscard]] bool is_offloaded(const operation_table& t, cell c) const { return stored(t, c).offloads(); }
     /// Whether the schedule contains the operation. A schedule lacks the transfers and recomputations that a stash's
-    /// option doesn't have, and the W of full backwards.
+    /// option doesn't have, and the weight gradients of full backwards.
     [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         if (!t.exists(a)) return false;

@@ -17,7 +17,7 @@ namespace optpipe::formulation {
 /// an operation is its earliest start and its latest end in any schedule within the horizon.
 class precedence {
 public:
-    /// An arc: the second operation starts no earlier than `lag` after the end of the first.
+    /// An arc states that the second operation starts no earlier than `lag` after the end of the first.
     struct arc {
         operation_id before;
         operation_id after;
@@ -42,7 +42,7 @@ public:
     void contradict() { contradiction_ = true; }
     /// Whether `stop` ended the propagation. If so, some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-    /// Polls `stop`. Once the result is true, it stays true.
+    /// Polls `stop`. Once this function has returned true, it always returns true.
     bool must_stop() {
         is_stopped_ = is_stopped_ || (stop_ && stop_());
         return is_stopped_;
@@ -105,7 +105,7 @@ public:
             if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
         }
     }
-    /// Pairs a → b with no operation between them on their rank. Some pairs are missing if `stop` becomes true.
+    /// Pairs a → b with no operation between them on their rank. Some pairs are missing if `stop` returns true.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;

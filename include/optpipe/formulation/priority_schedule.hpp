@@ -27,7 +27,7 @@ namespace optpipe::formulation {
 namespace optpipe::formulation {
 
 /// List scheduling. The priorities are times, which may be inconsistent, such as the times of a relaxation. Among the
-/// operations that are ready and fit the memory, the operation with the earliest time comes next.
+/// operations that are ready and fit in memory, the operation with the earliest time comes next.
 class priority_list {
 public:
     priority_list(const operation_table& operations, const plan_times& wanted)

@@ -11,7 +11,7 @@
 
 namespace optpipe::formulation {
 
-/// The operations of a plan, ordered by their starts. Starts that differ only by rounding count as equal.
+/// The operations of a plan, sorted by start. Starts that differ only by rounding count as equal.
 [[nodiscard]] order order_of(const operation_table& t, const plan_times& times);
 
 /// The plan that a point of the model represents. The plan's times have the numerical errors of the point.
@@ -21,7 +21,7 @@ namespace optpipe::formulation {
 /// dropped.
 void name_transfers(const operation_table& t, plan_times& times);
 
-/// The schedule with a plan's order, and with the times of `time_order`. These are never later than the times of the
+/// The schedule with a plan's order, and with the times of `time_order`. These times are never later than those of the
 /// plan. Refused if the plan's times are inconsistent.
 [[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
 /// The schedule that a feasible point of the model represents. A point of a pooled model may not represent a schedule.

@@ -19,8 +19,8 @@
 
 namespace optpipe::formulation {
 
-/// Hooks for the MILP solver (`milp/search/hooks.hpp`): branching priorities, a bound from the structure of the
-/// problem, and a heuristic that uses a point of a relaxation as a priority list.
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`). They provide branching priorities, a bound from the structure
+/// of the problem, and a heuristic that uses a point of a relaxation as a priority list.
 class search_hooks {
 public:
     /// `bound` is a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
@@ -70,8 +70,8 @@ private:
     [[nodiscard]] static double value(const arc& a, std::span<const double> point) {
         return point[a.column.position()];
     }
-    /// Visits triples a, b, c of the rank's operations, as three pairs ab, bc and ac. Each pair has an order variable,
-    /// which is 1 if its first operation comes before its second.
+    /// Visits all triples a, b, c of the rank's operations. A triple is visited as the three pairs ab, bc and ac. Each
+    /// pair has an order variable, which is 1 if its first operation comes before its second.
     template <class Visit> void for_each_triangle(rank r, Visit visit) const {
         const auto& t = *f_->operations;
         for (const auto& ab : arcs_) {

@@ -112,7 +112,7 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// Reads GLPK's format: "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
+    /// Reads GLPK's format: "s mip rows columns o 17", then "j 3 25.5", where 3 is the number of a column.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};
@@ -131,8 +131,8 @@ private:
                 set(columns_[static_cast<std::size_t>(position) - 1], second);
         } while (next(line));
     }
-    /// Reads HiGHS' format and lists: headings, comments, and "x12 3.5". All text after the values of the columns is
-    /// ignored.
+    /// Reads HiGHS' format and plain lists: headings, comments, and lines such as "x12 3.5". All text after the values
+    /// of the columns is ignored.
     void read_list(std::string line) {
         bool after_status = false;
         do {

@@ -8,13 +8,13 @@
 
 namespace optpipe::formulation {
 
-/// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time (`microbatch_order`
-/// shows why this is valid for computations). Only the number of stashes matters, not their microbatches. A gradient or
-/// an offload takes a stash, and an ended forward or reload provides a stash. At the start of a gradient or an offload,
-/// no more stashes have been taken than provided. Every valid schedule gives a solution with the same times, because
-/// its j-th offload starts after j forwards have ended, and its j-th reload starts after j offloads have ended. Also,
-/// the last reload of a stage comes before the last gradient, the previous reload comes before the previous gradient,
-/// and so on.
+/// Adds rows for pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time
+/// (`microbatch_order` shows why this is valid for computations). Only the number of stashes matters, not their
+/// microbatches. A gradient or an offload takes a stash, and an ended forward or reload provides a stash. At the start
+/// of a gradient or an offload, no more stashes have been taken than provided. Every valid schedule gives a solution
+/// with the same times, because its j-th offload starts after j forwards have ended, and its j-th reload starts after j
+/// offloads have ended. Also, the last reload of a stage comes before the last gradient, the previous reload comes
+/// before the previous gradient, and so on.
 ///
 /// In this relaxation, a transfer has no microbatch, so transfers on different stages are independent of each other.
 class stash_pool {

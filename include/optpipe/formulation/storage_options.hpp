@@ -99,7 +99,7 @@ inline void add_storage_options(model_builder& d) {
         detail::add_options_of(d, c);
 }
 
-/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on
+/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on storage
 /// options. For `span`, the row is C ≥ Σ T_a.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
@@ -115,7 +115,7 @@ inline void add_work_rows(model_builder& d) {
 /// A level of memory at an event. `hold` adds an amount that counts if the literal `when` is true, and `release`
 /// subtracts such an amount. The level is never below the actual memory, and equals it at integral points. If an amount
 /// depends on the storage option, its least value is represented by (least)·when, and its excess over this value by a
-/// variable h. In `hold`, h ≥ excess − (most − least)·(1 − when) and h ≥ 0; in `release`, h ≤ excess and h ≤ (most −
+/// variable h. In `hold`, h ≥ excess − (most − least)·(1 − when) and h ≥ 0. In `release`, h ≤ excess and h ≤ (most −
 /// least)·when.
 class memory_level {
 public:

@@ -44,7 +44,7 @@ public:
     }
 
 private:
-    static constexpr double time_share = 1e-9; // share of the time by which sums of durations may differ because of
+    static constexpr double time_share = 1e-9; // sums of durations may differ by this share of the time because of
                                                // rounding
 
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }

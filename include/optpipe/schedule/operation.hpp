@@ -45,7 +45,7 @@ inline constexpr std::array all_operation_kinds{
     return kind == operation_kind::backward_weight || kind == operation_kind::backward;
 }
 
-/// The kind's letter in PyTorch; OFFLOAD, RELOAD and RECOMPUTE are spelled in full.
+/// The kind's letter in PyTorch. OFFLOAD, RELOAD and RECOMPUTE are spelled in full.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {
     case operation_kind::forward: return "F";
@@ -69,7 +69,7 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The storage option of this stage and microbatch, as a position in the stage's list. All operations of the stage
+    /// The storage option of this stage and microbatch, as an index in the stage's list. All operations of the stage
     /// and microbatch have the same option.
     storage_index storage = 0;
     /// Whether the operation is a part of a pair (schedule/pair.hpp).
@@ -157,7 +157,7 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }
-/// Whether the stage's backward may be a B as well as an I with a W.
+/// Whether the stage's backward may be either a B, or an I with a W.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split_or_join(const basic_problem<Graph>& p, stage s) {
     return p.split_backward && p.full_backward && p.costs[s].gradients == gradient_kind::full;
 }
@@ -296,8 +296,8 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that doesn't depend on how its stash is stored: keys and values, and the memory
-/// that edges hold.
+/// The part of an operation's effect that doesn't depend on how its stash is stored. It consists of the memory of keys
+/// and values, and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -319,8 +319,8 @@ template <pipeline_graph Graph>
     return effect;
 }
 
-/// Calls `visit(rank, amount)` for device memory that other operations took, on any rank, and that the end of `op`
-/// frees: memory that edges hold, and keys and values of a stage without gradients.
+/// Calls `visit(rank, amount)` for device memory that the end of `op` frees, but that other operations took, on any
+/// rank. This is memory that edges hold, and keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

@@ -15,8 +15,9 @@
 
 namespace optpipe {
 
-/// The parts of a pair: a forward and a backward that a rank runs as one operation. The forward and the backward of a
-/// pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
+/// A pair of a forward and a backward that a rank runs as one operation. The two operations are the parts of the pair.
+/// The forward and the backward of a pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as
+/// `(2F5;3B1)OVERLAP_F_B`.
 ///
 /// In an order, the parts of a pair are neighbours on their rank's compute lane. In a schedule, both parts have the
 /// times of the pair. A pair occupies the lane once. All its other properties follow from its parts.
@@ -70,7 +71,7 @@ template <pipeline_graph Graph>
     return overlap_of(p.overlaps, f, b);
 }
 
-/// The largest memory of a pair on the rank, which runs one pair at a time.
+/// The largest memory of any pair on the rank. The rank runs only one pair at a time.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size most_memory_of_pair(const basic_problem<Graph>& p, rank r) {
     memory_size most{};
@@ -122,8 +123,8 @@ constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit)
     }
 }
 
-/// Whether the operation is the second part of a pair: it runs together with the first part, and occupies no time of
-/// its own.
+/// Whether the operation is the second part of a pair. The second part runs together with the first part, and occupies
+/// no time of its own.
 [[nodiscard]] constexpr bool is_second_part(const operation& op) {
     return op.is_paired && op.kind != operation_kind::forward;
 }

@@ -36,7 +36,7 @@ struct timed_operation {
     friend constexpr bool operator==(const timed_operation&, const timed_operation&) = default;
 };
 
-/// A schedule: every operation once, with its start and end.
+/// A schedule contains every operation once, with its start and end.
 template <pipeline_graph Graph> struct basic_schedule {
     using graph_type = Graph;
     Graph graph{};
@@ -104,7 +104,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order
     return result;
 }
 
-/// A dense number for each possible operation of a graph, for tables.
+/// A dense index for each possible operation of a graph, for tables.
 template <pipeline_graph Graph> class operation_numbering {
 public:
     static constexpr std::size_t extent =

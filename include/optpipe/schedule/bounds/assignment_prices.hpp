@@ -13,7 +13,7 @@ namespace optpipe::detail {
 struct gain_table {
     std::size_t rows = 0;
     std::size_t columns = 0;
-    /// The gains, row by row; no gain is negative.
+    /// The gains, row by row. No gain is negative.
     std::vector<double> gain{};
 
     [[nodiscard]] double operator()(std::size_t row, std::size_t column) const { return gain[row * columns + column]; }
@@ -26,7 +26,7 @@ struct assignment_prices {
     std::vector<double> of_column{};
 };
 
-/// Sets the price of each column to the least price that the prices of the rows allow.
+/// Sets the price of each column to the least price that is valid with the prices of the rows.
 inline void fit_columns(const gain_table& of, assignment_prices& prices) {
     for (std::size_t j = 0; j < of.columns; ++j) {
         double most = 0.0;
@@ -35,7 +35,7 @@ inline void fit_columns(const gain_table& of, assignment_prices& prices) {
         prices.of_column[j] = most;
     }
 }
-/// Sets the price of each row to the least price that the prices of the columns allow.
+/// Sets the price of each row to the least price that is valid with the prices of the columns.
 inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     for (std::size_t i = 0; i < of.rows; ++i) {
         double most = 0.0;
@@ -46,7 +46,8 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
 }
 
 /// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. If there are as many rows as
-/// columns, their sum is the least possible one: the gain of the best assignment. O(n³) for n rows or columns.
+/// columns, the sum of these prices is the least possible one: it equals the gain of the best assignment. O(n³) for n
+/// rows or columns.
 [[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
     const std::size_t n = std::max(of.rows, of.columns);
     const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };

@@ -15,13 +15,15 @@
 
 namespace optpipe::detail {
 
-/// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
+/// Makes the chains of any problem. There is one chain per stage, kind and slice of equal sequences, with one operation
+/// per sequence.
 ///
 /// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
 /// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't
 /// start before k + 1 operations of each predecessor chain have ended, whichever they are. Likewise, if k + 1
-/// operations have taken memory, and j operations have released it, at least k + 1 − j times this memory is held. A
-/// stash counts as the least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
+/// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
+/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device. RECOMPUTE
+/// doesn't count.
 template <pipeline_graph Graph> class chain_maker {
 public:
     explicit chain_maker(const basic_problem<Graph>& p)
@@ -142,9 +144,8 @@ private:
         });
     }
 
-    /// Orders the chains of one group of equal sequences: the chains from index `first` to before `last`. If
-    /// dependencies lead from one chain to another chain on the same device, the n-th operation of the first chain
-    /// comes before the n-th of the second.
+    /// Orders the chains of one group of equal sequences, which have the indices [`first`, `last`). If dependencies
+    /// lead from chain x to chain y on the same device, the n-th operation of x comes before the n-th operation of y.
     void order(std::size_t first, std::size_t last) {
         std::vector<char> reached;
         std::vector<std::size_t> open;
@@ -167,7 +168,7 @@ private:
     const basic_problem<Graph>* p_;
     chain_system made_;
     cell_numbering cell_;
-    /// The first chain of each group of equal sequences; then the number of chains.
+    /// The index of the first chain of each group of equal sequences, followed by the number of all chains.
     std::vector<std::size_t> groups_{};
     /// The chains of each cell's forward, gradient and weight gradient. Among equal sequences, only the cells of the
     /// first one have chains.
@@ -179,7 +180,7 @@ private:
 template <pipeline_graph Graph> chain_system chains_of(const basic_problem<Graph>& p) {
     return chain_maker<Graph>{p}.take_ordered();
 }
-/// `chains_of` without `device::orders`, which take the most time.
+/// `chains_of` without `device::orders`, which take the most time to find.
 template <pipeline_graph Graph> chain_system chains_without_orders(const basic_problem<Graph>& p) {
     return chain_maker<Graph>{p}.take();
 }

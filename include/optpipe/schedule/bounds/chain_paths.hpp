@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// The longest paths through the links of chains, for the operations with equal numbers in all chains. Contract: the
-/// links have no cycle.
+/// The longest paths through the links between chains. Each path connects operations that have the same index in their
+/// chains. Contract: the links have no cycle.
 class chain_paths {
 public:
     explicit chain_paths(const chain_system& c)
@@ -30,9 +30,9 @@ public:
     [[nodiscard]] double head(std::size_t chain) const { return head_[chain]; }
     /// The least time from the end of an operation of the chain to the end of the step.
     [[nodiscard]] double tail(std::size_t chain) const { return tail_[chain]; }
-    /// The least time from the start of an operation of chain `from` to the end of that of chain `to`. Contract: links
-    /// lead from `from` to `to`, or both are the same. Takes time in the number of chains that are connected to `from`;
-    /// calls with the same `from`, one after the other, share this time.
+    /// The least time from the start of an operation of chain `from` to the end of the operation with the same index in
+    /// chain `to`. Contract: links lead from `from` to `to`, or both are the same chain. Takes time proportional to the
+    /// number of chains that are connected to `from`. Consecutive calls with the same `from` share this time.
     [[nodiscard]] double lifespan(std::size_t from, std::size_t to) {
         if (ends_.empty() || from != from_) start_at(from);
         const std::size_t at = place_[to] - place_[from];
@@ -44,7 +44,7 @@ public:
     }
 
 private:
-    /// Sorts the chains so that links lead to later ones. Chains that are connected by links follow one another.
+    /// Sorts the chains so that links lead to later chains. Chains that are connected by links are next to each other.
     void sort_chains() {
         std::vector<char> seen(place_.size(), false);
         std::vector<std::pair<std::size_t, std::size_t>>
@@ -83,12 +83,12 @@ private:
 
     const chain_system* c_;
     std::vector<std::size_t> sorted_{};
-    /// The place of each chain in `sorted_`.
+    /// The position of each chain in `sorted_`.
     std::vector<std::size_t> place_;
     std::vector<double> head_;
     std::vector<double> tail_;
-    /// By place behind that of `from_`: the longest path from its start to the end of another chain, as far as known.
-    /// The links of the first `passed_` chains have been followed.
+    /// `ends_[i]` is the longest path found from the start of chain `from_` to the end of the chain that is i positions
+    /// behind it in `sorted_`. The links of the first `passed_` of these chains have been followed.
     std::size_t from_ = 0;
     std::size_t passed_ = 0;
     std::vector<double> ends_{};

@@ -11,22 +11,23 @@
 namespace optpipe::detail {
 
 /// A relaxation of a problem. A chain is a list of operations of one kind, in the order in which they run. A plain
-/// problem has one chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one
-/// operation per microbatch. `chains_of` makes the chains of any problem.
+/// problem has one chain per stage and kind, with one operation per microbatch. The kinds are F, I and W, or F and B if
+/// the backward may not be split. `chains_of` makes the chains of any problem.
 ///
 /// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
-/// of the previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of
-/// the next stage have ended, whatever their microbatches. If splitting is allowed, a full backward is an I followed at
-/// once by a W that holds at most the activation. So an objective refuted for chains is refuted for schedules.
+/// of the previous stage have ended. The k-th gradient can't start before k forwards of its stage and k gradients of
+/// the next stage have ended. The microbatches of these operations don't matter. If splitting is allowed, a full
+/// backward is an I followed at once by a W that holds at most the activation. So an objective that is impossible for
+/// the chains is impossible for every schedule.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// An operation starts no earlier than `lag` after the end of the operation with the same number in chain `chain`.
+    /// An operation starts no earlier than `lag` after the end of the operation with the same index in chain `chain`.
     struct link {
         std::size_t chain = 0;
         double lag = 0.0;
     };
-    /// The chains of one stage, numbered within its rank.
+    /// The chains of one stage, by their indices within the rank.
     struct held_stage {
         std::size_t forward = 0;
         std::size_t gradient = 0;
@@ -39,8 +40,8 @@ struct chain_system {
         double reload = 0.0;
     };
     /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// number in chain `to`, which may belong to another device. Memory counts as an amount: it doesn't matter which
-    /// operation releases whose memory.
+    /// index in chain `to`, which may belong to another device. Only the amount of memory counts. It doesn't matter
+    /// which operation releases the memory of which other operation.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -48,10 +49,10 @@ struct chain_system {
     };
     struct device {
         std::vector<std::size_t> chains{};
-        /// Pairs of a later and an earlier chain, by place: operation k of the former runs after operation k of the
-        /// latter.
+        /// Pairs of a later and an earlier chain, by their positions on the rank. Operation k of the later chain runs
+        /// after operation k of the earlier chain.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The memory that is held: `stages` in a plain problem, `holdings` in any other.
+        /// The memory that is held is described by `stages` in a plain problem, and by `holdings` in any other problem.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;
@@ -60,13 +61,14 @@ struct chain_system {
         bool offloads = false;
     };
 
-    /// For each chain, the number of its operations, and the number of its first operation among those of all chains.
+    /// The number of operations of each chain (`count`), and the index of its first operation among the operations of
+    /// all chains (`first`).
     std::vector<std::size_t> count{};
     std::vector<std::size_t> first{};
     /// The chain of each operation.
     std::vector<std::size_t> chain_of{};
     bool span = false;
-    /// Slack for comparisons of memory, and slack for comparisons of computed times.
+    /// Slack for comparisons of memory (`memory_slack`) and for comparisons of computed times (`time_slack`).
     double memory_slack = 0.0;
     double time_slack = 0.0;
     std::vector<double> length{};
@@ -77,7 +79,7 @@ struct chain_system {
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 
-    /// A system with the objective, tolerances and limits of `p`, and without chains yet.
+    /// A system with the objective, tolerances and limits of `p`, but without any chains yet.
     template <pipeline_graph Graph> static chain_system without_chains(const basic_problem<Graph>& p);
     void connect(std::size_t from, std::size_t to, double lag) {
         links[0][to].push_back({from, lag});

@@ -16,8 +16,8 @@ namespace optpipe::detail {
 ///
 /// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
 /// of the k-th operation of a chain. In `times[1]`, operation k is the k-th from the end, and its time is the least
-/// from its end to `horizon`. For `span`, the step is the time in which one device is engaged; other devices may start
-/// before it and end after it.
+/// from its end to `horizon`. For `span`, the step lasts from the first start to the last end on one device. Other
+/// devices may start before it and end after it.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 
@@ -63,7 +63,7 @@ struct deductions {
     const chain_system* system;
     double horizon = std::numeric_limits<double>::infinity();
     std::array<std::vector<double>, 2> times{};
-    /// The earliest start of each device, and the least time from its end to `horizon`.
+    /// The earliest start of each device ([0]), and the least time from its last end to `horizon` ([1]).
     std::array<std::vector<double>, 2> bases{};
     std::vector<order_counts> orders{};
     std::vector<char> changed{};

@@ -6,16 +6,16 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every schedule of forwards alone: `graph_bound`, the work of one rank plus the
-/// least times before and after it. In a chain with one stage per rank and equal microbatches, this bound is the
-/// optimum: the time of one microbatch through all stages, plus the time of the slowest stage for each further
-/// microbatch.
+/// A lower bound on the objective of every schedule of forwards alone. It is `graph_bound`: the work of one rank plus
+/// the least times before and after this work. In a chain with one stage per rank and equal microbatches, this bound is
+/// the optimum. There, it is the time of one microbatch through all stages, plus the time of the slowest stage for each
+/// further microbatch.
 ///
-/// In any chain, two other bounds hold as well. For the makespan: the time of one microbatch m through all stages,
-/// plus, for each other microbatch, its shortest time on a stage. Each other microbatch runs before m on the first
-/// stage, runs after m on the last stage, or overtakes m in between; in each case, its time on one stage adds to the
-/// time of m. For the span: the time of one microbatch from the first of a rank's stages to the last. O(n log n) for n
-/// forwards.
+/// In any chain, two other bounds hold as well. The makespan is at least the time of one microbatch m through all
+/// stages, plus, for each other microbatch, its shortest time on a stage. Each other microbatch runs before m on the
+/// first stage, runs after m on the last stage, or overtakes m in between. In each case, its time on one stage adds to
+/// the time of m. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n
+/// log n) for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -30,8 +30,9 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// For the makespan, the longest path of one microbatch, plus, for each other microbatch, its shortest time on a stage;
-/// for the span, the longest path of one microbatch between stages of the same rank. Contract: a chain.
+/// A lower bound for a chain. For the makespan, it is the longest path of one microbatch, plus, for each other
+/// microbatch, its shortest time on a stage. For the span, it is the longest path of one microbatch between stages of
+/// the same rank. Contract: a chain.
 inline duration chain_bound(const problem& p) {
     duration others{}, most{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {

@@ -12,9 +12,9 @@
 
 namespace optpipe::detail {
 
-/// The longest paths of a graph with any microbatches, by stage and microbatch: from the beginning of the step to the
-/// start of a forward or gradient (head), and from its end to the end of the step (tail). The paths ignore lanes and
-/// memory.
+/// The longest paths of a graph with any microbatches, indexed by stage and microbatch. A head leads from the start of
+/// the step to the start of a forward or gradient. A tail leads from the end of the forward or gradient to the end of
+/// the step. The paths ignore lanes and memory.
 template <pipeline_graph Graph> class graph_paths {
 public:
     explicit graph_paths(const basic_problem<Graph>& p)
@@ -37,7 +37,7 @@ public:
         return may_split(*p_, s) ? backward_input(s, m) : backward(s, m);
     }
     [[nodiscard]] bool has_gradient(stage s) const { return p_->costs[s].gradients != gradient_kind::none; }
-    /// The least duration of an operation, whatever the storage option.
+    /// The least duration of an operation over all storage options.
     [[nodiscard]] duration length(const operation& op) const {
         const auto c = p_->cost(op.stage, op.microbatch);
         if (op.kind == operation_kind::forward) return c.forward;
@@ -51,8 +51,8 @@ private:
     const std::vector<duration>& tails(const operation& op) const {
         return op.kind == operation_kind::forward ? forward_tail_ : gradient_tail_;
     }
-    /// A forward itself, or for any backward, the kind of gradient that the cell has in the paths (`gradient`):
-    /// dependencies name I even if the stage runs B.
+    /// Returns a forward unchanged, and replaces any backward by the `gradient` of its cell. Dependencies name I even
+    /// if the stage runs B.
     operation known(const operation& op) const {
         return op.kind == operation_kind::forward ? op : gradient(op.stage, op.microbatch);
     }

@@ -9,13 +9,14 @@
 
 namespace optpipe {
 
-/// Memory × time, for any graph and microbatches: what an operation leaves on a rank is held for at least the longest
-/// path to the operation that releases it. All of this has to fit under the rank's limit between the first operation
-/// that takes memory and the last one that releases any. At both ends the memory can't be full: operations fill it, and
-/// empty it, one after the other. 0 if no memory is limited, and for plain problems, which have `memory_area_bound`.
-/// For n cells, O(n log n) times the stages and slices of a sequence.
+/// A lower bound from memory × time, for any graph and microbatches. The memory that an operation leaves on a rank is
+/// held for at least the longest path to the operation that releases it. The sum of these areas (memory × time) must
+/// fit under the rank's limit between the first operation that takes memory and the last operation that releases
+/// memory. Near both ends, the memory can't be full, because operations fill it and empty it one after the other. The
+/// bound is 0 if no memory is limited. It is also 0 for plain problems, for which there is `memory_area_bound`. For n
+/// cells, takes O(n log n) times the number of stages and slices of a sequence.
 ///
-/// `stop` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
+/// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
 /// `holding_area_bound` for a problem with static extents.
 template <pipeline_graph Graph>
@@ -39,19 +40,19 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Memory that a rank can't have in use yet near one end of the time in which it holds any.
+/// A ramp is the time at the start or end of a rank's work in which operations fill or empty the rank's memory.
 struct memory_ramp {
-    /// Memory × time that stays unused, and the time that it takes until all memory can be in use.
+    /// The area (memory × time) that stays unused during the ramp, and the duration of the ramp.
     double unused = 0.0;
     double time = 0.0;
 };
 
-/// The operations of a rank that take memory, from the first start on; or those that release memory, from the last end
-/// back. By the time that operations run, they take at most what a fractional knapsack takes, and one operation that
-/// hasn't ended has taken its memory at its start.
+/// The operations of a rank that take memory, counted from the first start, or the operations that release memory,
+/// counted back from the last end. The memory taken within a given time is at most the optimum of a fractional knapsack
+/// plus the memory of one operation. That operation hasn't ended yet, but takes its memory at its start.
 class ramp_operations {
 public:
-    /// `count` operations, each of which takes `size` and runs for `length`.
+    /// Adds `count` operations, each of which takes `size` and runs for `length`.
     void add(double size, double length, std::size_t count) {
         if (size <= 0.0) return;
         all_.push_back({size / length, length * static_cast<double>(count)});
@@ -82,8 +83,9 @@ private:
     double largest_ = 0.0;
 };
 
-/// The least time in which `area` fits under `limit`, between the two ramps. Each pair of ramps counts only if it ends
-/// before the other begins: the area that fits grows with the time, so a longer time can't be refuted by less.
+/// The least time in which `area` fits under `limit`, between the two ramps. Either ramp may be left out. The chosen
+/// ramps count only if the first ends before the second begins. The area that fits then grows with the time, so no
+/// shorter time is enough.
 inline double least_time(double area, double limit, const memory_ramp& up, const memory_ramp& down) {
     double best = 0.0;
     for (const auto& first : {up, memory_ramp{}})
@@ -143,7 +145,8 @@ private:
     double area_ = 0.0;
     double head_ = std::numeric_limits<double>::infinity();
     double tail_ = std::numeric_limits<double>::infinity();
-    /// By place of a chain: the memory that an operation takes, and the memory that it releases on its own device.
+    /// The memory that an operation of each chain takes (`taken_`), and the memory that it releases on its own device
+    /// (`released_`). Indexed by the position of the chain.
     std::vector<double> taken_;
     std::vector<double> released_;
     double released_elsewhere_ = 0.0;
@@ -156,7 +159,7 @@ OPTPIPE_INLINE duration holding_area_bound(const problem& p, stop_check stop) {
     if (is_plain(p) || std::none_of(p.memory_limit.begin(), p.memory_limit.end(), is_limited)) return {};
     const auto c = detail::chains_without_orders(p);
     detail::chain_paths paths{c};
-    const bool has_ramps = p.overlaps.empty(); // the parts of a pair run at once
+    const bool has_ramps = p.overlaps.empty(); // the two operations of a pair run at once
     double best = 0.0;
     for (std::size_t device = 0; device < c.devices.size() && !stop(); ++device)
         best = std::max(best, detail::device_holdings{c, paths, device, has_ramps}.bound());

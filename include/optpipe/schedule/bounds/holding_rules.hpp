@@ -10,10 +10,10 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device whose memory is given by holdings: at every start, what must have been
-/// taken, minus what can have been released, fits under the limit. An assumed order of two operations implies orders
-/// with other operations (`order_counts`). If the memory in use under all implied orders exceeds the limit, the
-/// opposite of the assumed order is deduced.
+/// Propagates the memory limit of one device whose memory is given by holdings. At every start, the memory that must
+/// have been taken, minus the memory that can have been released, fits under the limit. An assumed order of two
+/// operations implies orders with other operations (`order_counts`). If the memory in use under all implied orders
+/// exceeds the limit, the opposite of the assumed order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -33,16 +33,16 @@ public:
                 if (!restrict_order(x, k)) return false;
         return true;
     }
-    /// There is nothing to deduce: times follow from the order.
+    /// Deduces nothing, because times follow from the order.
     static bool deduce_times() { return true; }
 
 private:
     struct holding {
-        std::size_t from; // place
-        std::size_t to;   // place, none if on another device
+        std::size_t from; // position of the chain
+        std::size_t to;   // position of the chain, or `none` if it is on another device
         std::size_t to_chain;
         double size;
-        /// If chain `to` is on another device: the largest number of its operations that can have ended when the
+        /// If chain `to` is on another device, the largest number of its operations that can have ended when the
         /// examined operation starts.
         std::size_t far_ended;
     };
@@ -67,14 +67,14 @@ private:
     [[nodiscard]] auto most_ended() const {
         return [&](std::size_t z) { return ended_[z]; };
     }
-    /// Whether the examined operation fits the memory if operation n of chain y, and all that must follow that one,
-    /// comes later.
+    /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must follow
+    /// that one, come later.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;
     }
-    /// Whether the examined operation fits the memory if operation n of chain y, and all that must precede that one,
-    /// comes earlier.
+    /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must precede
+    /// that one, come earlier.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -105,7 +105,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x after each operation of chain y that must have ended for it to fit the memory.
+    /// Puts operation k of chain x after all operations of chain y that must end to free enough memory for it.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -140,11 +140,11 @@ private:
     order_counts* order_;
     std::size_t device_;
     std::vector<holding> holdings_{};
-    /// By place of a chain: the least number of the chain's operations that have started when the examined operation
-    /// starts, and the largest number that can have ended by then.
+    /// The state when the examined operation starts, indexed by the position of a chain. `started_` is the least number
+    /// of the chain's operations that have started, and `ended_` is the largest number that can have ended.
     std::vector<std::size_t> started_;
     std::vector<std::size_t> ended_;
-    /// By place, whether the chain takes memory.
+    /// Whether the chain at each position takes memory.
     std::vector<char> takes_;
 };
 

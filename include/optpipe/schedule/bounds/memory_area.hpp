@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest sum of sizes[from…], each used any number of times, that is at most `room`.
+/// The largest sum of the sizes from index `from` on that is at most `room`. Each size may be used any number of times.
 OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                                    memory_size slack) {
     const auto size = sizes[from];
@@ -33,9 +33,9 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is a sum
-/// of the given sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums
-/// to examine.
+/// The largest sum of the given sizes that is at most `limit`. Each size may be used any number of times. Memory in use
+/// is such a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
+/// examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -55,17 +55,17 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 namespace detail {
 
-/// A constraint: activation × (number of stashes) + per_weight × (number of gradients whose weight gradient hasn't run)
-/// is at most `level`.
+/// The constraint that activation × (number of stashes) + per_weight × (number of gradients whose weight gradient
+/// hasn't run) is at most `level`.
 struct stash_capacity {
     double level;
     double per_weight;
 };
 
-/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
-/// hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight gradients
-/// that wait: while the I runs that makes the n-th of them wait, a whole stash and n − 1 weight stashes are in memory.
-/// Empty if there would be very many constraints.
+/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. They are the edges of the
+/// convex hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight
+/// gradients that wait: while the I of the n-th one runs, a full stash and n − 1 weight stashes are in memory. The
+/// result is empty if there would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -87,14 +87,14 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // The last corner has the largest number of stashes that fits, so no edge follows it.
+    // The last corner has the largest number of stashes that fit, so no edge follows it.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
         // A full backward counts as an I followed at once by a W, but holds its whole stash to the end. So a waiting
-        // weight gradient counts no more than a stash: the constraint then holds for full backwards, too.
+        // weight gradient counts as at most one stash. The constraint then holds for full backwards, too.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -102,15 +102,15 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
     return result;
 }
 
-/// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
-/// end of its offload and after the start of its reload. The areas (memory × time) of all stashes must fit under the
-/// limit within the window of the rank, and the transfers required for that must fit on the rank's copy engines and on
-/// its link.
+/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. If it is offloaded, it
+/// occupies the rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
+/// stashes must fit under the limit within the window of the rank. The required transfers must fit on the rank's copy
+/// engines and on its link.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
 public:
-    /// `stop` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
+    /// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
     constexpr memory_area_test(const basic_problem<Graph>& p, stop_check stop = {})
         : p_{&p}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)}, slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
@@ -165,8 +165,8 @@ private:
         double out;
         double in;
     };
-    /// An area (memory × time) that must fit under `level` between the first start on the rank and `tail` before the
-    /// end.
+    /// An area (memory × time) that must fit under `level` between the first start on the rank and the time `tail`
+    /// before the end of the step or, for a span, of the rank's work.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -175,7 +175,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand; rounding errors of areas are relative to it.
+        /// The largest area of a demand. Rounding errors of areas are relative to this area.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -193,8 +193,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save so
-    /// much. The result is that of a fractional knapsack, and so a lower bound.
+    /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save
+    /// that area. The result is the optimum of a fractional knapsack, so it is a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {
@@ -285,17 +285,17 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid. For
-/// problems that `validate` accepts.
+/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid.
+/// Contract: `validate` accepts the problem.
 ///
-/// `stop` is polled; the result is then the largest objective refuted until then.
+/// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, stop_check stop = {}) {
     constexpr double precision = 1e-10; // far below any tolerance
     const detail::memory_area_test<Graph> test{p, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = 2.0 * p.serial_time(); // if any schedule is valid, the serial one is, up to rounding
+    duration open = 2.0 * p.serial_time(); // if any schedule is valid, so is the serial one, up to rounding
     if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open && !stop()) {
         const auto middle = 0.5 * (open + refuted);

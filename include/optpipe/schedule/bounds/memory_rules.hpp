@@ -12,8 +12,8 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device: at every start, the stashes acquired, minus those released and those that
-/// can be offloaded, fit under the limit.
+/// Propagates the memory limit of one device. At every start, the stashes acquired, minus the stashes released and
+/// those that can be offloaded, fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Deduces times only if stashes are offloaded; otherwise times follow from the order.
+    /// Deduces times only if stashes are offloaded. Otherwise, times follow from the order.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -40,14 +40,14 @@ public:
 private:
     using held_stage = chain_system::held_stage;
 
-    /// The start of operation k of chain x, a forward or gradient of stage `own`; the stash of the operation is then on
-    /// the device.
+    /// The start of operation k of chain x, a forward or gradient of stage `own`. At this start, the stash of the
+    /// operation is on the device.
     struct start {
         std::size_t own = 0;
         std::size_t x = 0;
         std::size_t k = 0;
     };
-    /// For the chains of one stage: the numbers of operations that come before a given operation.
+    /// For each kind of operation of one stage, the number of operations that come before a given operation.
     struct amounts {
         std::size_t forwards = 0;
         std::size_t gradients = 0;
@@ -97,8 +97,8 @@ private:
         return all;
     }
 
-    /// For each stage, the least and the largest numbers of operations before the start `at` for which the known order
-    /// leaves room.
+    /// For each stage, finds the least and the largest numbers of operations that the known order allows before the
+    /// start `at`.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -114,7 +114,7 @@ private:
         }
     }
 
-    // Orders.
+    // The functions below deduce orders.
 
     bool restrict_order(const start& at, view v, double offloaded) {
         find_ranges(at);
@@ -164,10 +164,10 @@ private:
         if (number < count(y) && order_->raise(y, at.x, number, at.k + 1)) d_->changed[device_] = true;
     }
 
-    // Transfers and times.
+    // The functions below deduce transfers and times.
 
     /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
-    /// at a time: an offload after its forward, and, in reversed time, a reload after its gradient.
+    /// at a time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];
@@ -186,8 +186,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be offloaded at some moment from `early` to `late`: offloads of this memory can end by
-    /// that moment, and reloads can still end in time.
+    /// The most memory that can be on the host at some moment from `early` to `late`. Its offloads can end by that
+    /// moment, and its reloads can still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {

@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The known order on one device: for every operation x_k and every other chain y, the number of operations of y that
-/// must precede x_k. Because chains are ordered, the operations of a chain that must precede an operation of another
-/// chain are always the chain's first ones. Side 1 counts in reverse: its operation k is operation count − 1 − k of
-/// side 0. The counts of side 1 say how many operations of a chain must follow an operation of another chain; `mirror`
-/// derives them from side 0.
+/// The known order on one device. It is given by the number of operations of chain y that must precede operation k of
+/// chain x (x_k), for all x, y and k. Because chains are ordered, the operations of a chain that must precede an
+/// operation of another chain are always the chain's first ones. Side 1 counts operations in reverse: its operation k
+/// is operation count − 1 − k of side 0. The counts of side 1 are the numbers of operations of a chain that must follow
+/// an operation of another chain. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;
@@ -33,12 +33,13 @@ public:
         close();
     }
 
-    /// The number of operations of chain y that must come before operation k of chain x: on side 0 in forward order, on
-    /// side 1 in reverse. Side 1 is as of the last `mirror`.
+    /// The number of operations of chain y that must come before operation k of chain x. Side 0 is in forward order,
+    /// and side 1 is in reverse. The counts of side 1 are those of the last call of `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * most_ + k];
     }
-    /// The number of operations of chain y that may come before operation k of chain x, as of the last `mirror`.
+    /// The number of operations of chain y that may come before operation k of chain x, according to the last call of
+    /// `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
@@ -50,7 +51,7 @@ public:
             at(0, x, y, k) = static_cast<std::uint32_t>(least);
         return true;
     }
-    /// Transitive closure: x after y and y after z imply x after z.
+    /// Applies the transitive closure: x after y and y after z imply x after z.
     void close() {
         for (std::size_t y = 0; y < chains_; ++y)
             for (std::size_t x = 0; x < chains_; ++x)
@@ -70,7 +71,7 @@ public:
                     while (j < count_[y] && at(0, y, x, j) < k + 1)
                         ++j;
                     at(1, x, y, count_[x] - 1 - k) = static_cast<std::uint32_t>(count_[y] - j);
-                    // The operations of y from number j on come after x_k.
+                    // The operations of y from index j on come after x_k.
                     if (x != y && at(0, x, y, k) > j) return false;
                 }
             }

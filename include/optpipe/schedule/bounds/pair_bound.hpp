@@ -15,14 +15,14 @@
 
 namespace optpipe::detail {
 
-/// Items with an amount and a price each; any fraction of an item can be taken, at the same fraction of its price.
+/// Items with an amount and a price each. Any fraction of an item can be taken, at the same fraction of its price.
 class fractional_knapsack {
 public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
-    /// The least price for which items of this total amount can be taken; if all items together are less, the price of
-    /// all items.
+    /// The least price for which items of this total amount can be taken. If all items together have a smaller amount,
+    /// it is the price of all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -53,11 +53,12 @@ private:
 
 /// Lower bounds on the objective, derived from one rank that runs pairs.
 ///
-/// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the prices of its parts. So
-/// the rank works for at least the duration of all its operations minus all prices. Some operations are in no pair and
-/// save nothing, so their prices are added again: the forwards that run before the first backward can start, as many as
-/// memory holds, and the backwards that run after the rank's last forward. The operations counted as unpaired are those
-/// with the lowest prices that fill the times before the first backward and after the last forward.
+/// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
+/// its two operations. So the rank works for at least the duration of all its operations minus all prices. Operations
+/// that are in no pair save nothing, so their prices are added back. Two groups of operations are in no pair. The first
+/// group has the forwards that run before the first backward can start, at most as many as fit in memory. The second
+/// group has the backwards that run after the rank's last forward. The operations counted as unpaired are those with
+/// the lowest prices that fill the times before the first backward and after the last forward.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
@@ -137,8 +138,8 @@ private:
         }
         return all.least_price(amount);
     }
-    /// The least price of the backwards that fill `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, the stage's weight gradients fill the time at no price.
+    /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
+    /// in a pair, the stage's weight gradients take part of this time at no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
@@ -156,7 +157,7 @@ private:
             return each.backward == s && each.kind == overlap_kind::backward_input;
         });
     }
-    /// The longest total duration of forwards whose stashes fit the memory together, if every stash leaves as little as
+    /// The longest total duration of forwards whose stashes fit in memory together, if every stash leaves as little as
     /// possible on the device.
     [[nodiscard]] double most_forwards_in_memory() const {
         const auto limit = p_->memory_limit[rank_] + tolerance{}.at(p_->memory_scale());
@@ -173,14 +174,16 @@ private:
         }
         return all.most_amount(limit.value());
     }
-    /// The bound on the makespan if all forwards end before any backward starts: then nothing is in a pair.
+    /// The bound on the makespan if all forwards end before any backward starts. In this case, no operation is in a
+    /// pair.
     [[nodiscard]] double one_after_the_other() const {
         const double load = p_->load(rank_).value();
         return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
                after_backward_.value();
     }
 
-    /// The operations of the rank as jobs for one machine. Each is shortened by its price; a W starts after its I.
+    /// The operations of the rank as jobs for one machine. Each job is shortened by the price of its operation. A W
+    /// starts after its I.
     [[nodiscard]] std::vector<machine_job> jobs(const assignment_prices& of) const {
         std::vector<machine_job> all;
         for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {
@@ -198,7 +201,7 @@ private:
         });
         return all;
     }
-    /// Calls `visit(i, stage, microbatch)` for all microbatches for which the i-th cell stands.
+    /// Calls `visit(i, stage, microbatch)` for all microbatches that the i-th cell represents.
     template <class Visit> void for_each_alike(const std::vector<pairable_cells::cell>& cells, Visit visit) const {
         for (std::size_t i = 0; i < cells.size(); ++i) {
             if (!p_->microbatches.are_equal()) {

@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// The cells whose forwards and backwards a rank runs. If all microbatches are equal, one cell of each stage stands for
+/// The cells whose forwards and backwards a rank runs. If all microbatches are equal, one cell of each stage represents
 /// all microbatches.
 struct pairable_cells {
     struct cell {
@@ -20,7 +20,7 @@ struct pairable_cells {
     };
     std::vector<cell> forwards{};
     std::vector<cell> backwards{};
-    /// The number of microbatches for which each cell stands.
+    /// The number of microbatches that each cell represents.
     double count = 1.0;
 };
 
@@ -39,8 +39,8 @@ template <pipeline_graph Graph> [[nodiscard]] pairable_cells pairable_cells_of(c
     return found;
 }
 
-/// The most that a forward and a backward save in a pair of either kind. The recomputation inside a backward isn't
-/// shortened.
+/// The most time that a forward and a backward can save as a pair, whether the backward is a B or an I. The
+/// recomputation inside a backward isn't shortened.
 template <pipeline_graph Graph>
 [[nodiscard]] duration saved_by_pair(const basic_problem<Graph>& p, const pairable_cells::cell& f,
                                      const pairable_cells::cell& b) {
@@ -57,9 +57,9 @@ template <pipeline_graph Graph>
     return most;
 }
 
-/// Prices of the forwards (rows) and backwards (columns) of a rank: a pair saves at most the sum of the prices of its
-/// parts. Each element of the result is a full set of prices. Which set is best depends on the bound, because
-/// `pair_bound` adds the price of an operation that is in no pair again.
+/// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
+/// two operations. Each element of the result is a full set of prices. Which set is best depends on the bound, because
+/// `pair_bound` adds back the prices of operations that are in no pair.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
                                                              const pairable_cells& cells) {
@@ -80,14 +80,14 @@ template <pipeline_graph Graph>
     for (auto& price : half.of_column)
         price *= 0.5;
     found.push_back(half);
-    // The largest number of rows or columns for which the exact prices are found, which takes a tenth of a second. Not
-    // tuned.
+    // The largest number of rows or columns for which exact prices are computed, which then takes a tenth of a second.
+    // Not tuned.
     constexpr std::size_t most_exact = 256;
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     const auto exact = least_prices(gains);
     found.push_back(exact);
-    // Two more sets of prices: the least price of all columns is subtracted from each column and moved to the rows, or
-    // the other way round.
+    // Makes two more sets of prices. One set reduces all column prices by the least of them, and fits the row prices to
+    // the result. The other set does this with rows and columns exchanged.
     for (const bool to_rows : {true, false}) {
         auto moved = exact;
         auto& from = to_rows ? moved.of_column : moved.of_row;

@@ -13,11 +13,11 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. For problems that `validate` accepts. The rules (precedence, one machine,
+/// if propagation refutes every schedule. Contract: `validate` accepts the problem. The rules (precedence, one machine,
 /// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
 /// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
-/// `stop` is polled; the result is then the largest objective refuted until then.
+/// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
                                          stop_check stop = {});
 /// `propagation_bound` for a problem with static extents.
@@ -29,8 +29,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 
 /// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
 /// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
-/// Times count from the start of the step; for a span, from the first start on the rank of stage 0. A full backward is
-/// an I followed at once by a W.
+/// Times count from the start of the step or, for a span, from the first start on the rank of stage 0. A full backward
+/// is an I followed at once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -42,7 +42,7 @@ struct propagated_order {
         operation after{};
     };
     std::vector<window> windows{};
-    /// The orders on each rank; orders that follow from others may be missing.
+    /// The orders on each rank. Orders that follow from other orders may be missing.
     std::vector<pair> orders{};
 };
 
@@ -71,8 +71,8 @@ struct propagated_order {
 namespace optpipe {
 namespace detail {
 
-/// Propagates the assumption that some schedule has an objective of at most `horizon` (windows of every operation,
-/// orders on every device) until there is a contradiction or a fixed point.
+/// Assumes that some schedule has an objective of at most `horizon`. Propagates the windows of every operation and the
+/// orders on every device until there is a contradiction or a fixed point.
 class root_propagation {
 public:
     /// `passes` limits the passes over all operations. After `passes` passes, or once `stop` returns true, nothing more
@@ -111,7 +111,7 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
-    /// Whether propagation was stopped; nothing is propagated then.
+    /// Whether propagation was stopped. Once it is stopped, nothing more is propagated.
     bool is_stopped() {
         if (stop_()) passes_ = 0;
         return passes_ == 0;
@@ -119,7 +119,7 @@ private:
 
     using device = chain_system::device;
 
-    /// The limit of passes in one `refine`; further passes hardly tighten anything. Not tuned.
+    /// The limit of passes in one call of `refine`. Further passes hardly tighten anything. Not tuned.
     static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
@@ -156,8 +156,8 @@ private:
         return found;
     }
 
-    /// Applies the rule: an operation starts after all operations that must precede it on its device, which run one
-    /// after the other.
+    /// Applies the rule that an operation starts after all operations that must precede it on its device. These
+    /// operations run one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -195,8 +195,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule: an operation starts after its predecessors, in its chain, on other devices and on its own.
-    /// Operations are visited in the order of time, so that changes propagate in one pass.
+    /// Applies the rule that an operation starts after its predecessors. They are in its own chain, on other devices
+    /// and on its own device. Operations are visited in the order of time, so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -220,15 +220,16 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// A device is engaged for at most the horizon, so it starts no earlier than its last end minus the horizon.
+    /// The time between a device's first start and last end is at most the horizon. So the device starts no earlier
+    /// than its last end minus the horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
                 d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
-    /// The preemptive one-machine test: for every time t, the operations of a device that must end by t have room
-    /// before t.
+    /// Applies the preemptive one-machine test. It checks for every time t that the operations of a device that must
+    /// end by t fit before t.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;
@@ -262,7 +263,7 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks whose first start is used as time 0. Any rank gives a valid bound; the ranks of the first and the last
+/// The ranks whose first start is used as time 0. Any rank gives a valid bound. The ranks of the first and the last
 /// stage give the strongest bounds.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};
@@ -273,7 +274,7 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// How often operations are visited in one pass. Deductions from holdings look at all holdings of a device for each
+/// The number of visits to operations in one pass. Deductions from holdings look at all holdings of a device for each
 /// pair of an operation and a chain.
 inline double visits_in_pass(const chain_system& c) {
     constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
@@ -287,8 +288,8 @@ inline double visits_in_pass(const chain_system& c) {
     }
     return visits;
 }
-/// The limit of passes: a few seconds of work for the largest problems, and rarely reached up to 32 ranks and 128
-/// microbatches.
+/// The limit of passes. It corresponds to a few seconds of work for the largest problems, and is rarely reached with up
+/// to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;

@@ -13,7 +13,7 @@
 namespace optpipe::detail {
 
 /// The number of a stage's stashes that fit on its rank, and the delay between a gradient and the forward that waits
-/// for its memory.
+/// for the gradient's memory.
 struct stash_room {
     std::size_t count = 0;
     duration delay{};
@@ -35,10 +35,10 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
 
 /// With room for k stashes, the (i + k)-th forward of a stage can't start before the stage's i-th gradient has ended.
 /// One of the first i gradients belongs to the i-th forward or a later one. So the i-th gradient ends at least a
-/// lifespan after the start of the i-th forward, in every round of k microbatches. Only for stages without offloading;
-/// each stage is treated as if it had the memory of its rank to itself.
+/// lifespan after the start of the i-th forward, in every round of k microbatches. The bound only applies to stages
+/// without offloading. Each stage is treated as if it had the memory of its rank to itself.
 ///
-/// O(microbatches). 0 if the memory holds all stashes.
+/// O(microbatches). The bound is 0 if all stashes fit in memory.
 template <pipeline_graph Graph>
 constexpr duration stash_rounds_bound(const basic_problem<Graph>& p, stage s, duration lifespan,
                                       const time_windows<Graph>& windows) {

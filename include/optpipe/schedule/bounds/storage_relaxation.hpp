@@ -12,7 +12,7 @@ namespace optpipe {
 
 /// The kind of relaxation that `without_storage` makes.
 enum class storage_relaxation {
-    /// A stash has the smallest size that any option leaves on the device; nothing is offloaded.
+    /// A stash has the smallest size that any option leaves on the device. Nothing is offloaded.
     smallest_rest,
     /// A stash has the smallest size that any option holds, and the fastest transfer moves all of it.
     fastest_transfer,
@@ -20,12 +20,12 @@ enum class storage_relaxation {
 
 namespace detail {
 
-/// The least of each quantity over the options of a stage.
+/// The least value of each quantity over the options of a stage.
 struct least_storage {
     memory_size held = memory_size::unlimited();
     memory_size left_on_device = memory_size::unlimited();
     duration backward_extra = duration::unlimited();
-    /// The least of each time over the options that offload.
+    /// The least value of each transfer time over the options that offload.
     std::optional<transfer_times> transfer{};
     memory_size transfer_size = memory_size::unlimited();
 };
@@ -50,15 +50,15 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 
 /// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
 /// most that of `p`. A stage whose stashes are already only kept or offloaded as a whole stays as it is. Every valid
-/// schedule of `p` becomes a valid schedule of the new problem: recomputation is removed, and each gradient, offload
-/// and reload is shortened to the least that an option takes. Shortened gradients and reloads keep their start,
-/// shortened offloads their end. The new schedule fits, because the schedule of `p` holds at least the memory that the
-/// new problem counts:
+/// schedule of `p` becomes a valid schedule of the new problem in two steps. Recomputation is removed, and each
+/// gradient, offload and reload is shortened to the least duration that any option has. Shortened gradients and reloads
+/// keep their start, shortened offloads their end. The new schedule fits, because the schedule of `p` holds at least
+/// the memory that the new problem counts:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
-/// - Both: weight_stash while I runs, and from then to the end of W. B holds no more than in `p`.
-/// - On the host the new schedule may hold more; the new problem then has no limit there.
+/// - Both: `weight_stash`, from the start of I to the end of W. B holds no more than in `p`.
+/// - If the new schedule may hold more on the host of a rank, the new problem has no host limit there.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;

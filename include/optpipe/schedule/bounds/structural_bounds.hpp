@@ -24,15 +24,15 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
 /// trivial.
 struct structural_bounds {
-    /// All work of one rank, plus the least time before and after it; or the time of one microbatch through all stages,
-    /// if that is longer.
+    /// The longer of two times: all work of one rank plus the least time before and after this work, and the time of
+    /// one microbatch through all stages.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
-    /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
+    /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
-    /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers, as far as the rank's link has time for the transfers. For a problem that isn't plain, this is
-    /// `holding_area_bound`.
+    /// A bound from memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus
+    /// the time of both transfers, if the rank's link has time for the transfers. For a problem that isn't plain, this
+    /// is `holding_area_bound`.
     duration memory_area{};
     /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
     /// pass in rounds of k.
@@ -40,8 +40,8 @@ struct structural_bounds {
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
     /// k < 2m stashes per rank and no offloading.
     duration v_placement{};
-    /// The largest objective that propagation at the root refutes (`propagation_bound`), by precedence, one machine per
-    /// rank, memory and copy engines. Only in `strong_bounds_of`.
+    /// The largest objective that propagation at the root refutes (`propagation_bound`). Its rules cover precedence,
+    /// one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
     duration propagation{};
 
     /// The largest of all the bounds.
@@ -50,7 +50,7 @@ struct structural_bounds {
 
 /// A bound, and its name in tables.
 struct named_bound {
-    using member = duration structural_bounds::*; // without this name, g++ warns of nvcc's code for `value`
+    using member = duration structural_bounds::*; // without this name, g++ warns about nvcc's code for `value`
     const char* name;
     member value;
 };
@@ -63,7 +63,7 @@ inline constexpr std::array structural_bound_names{named_bound{"device load", &s
                                                    named_bound{"propagation", &structural_bounds::propagation}};
 static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structural_bounds));
 
-/// The largest bound; the first one if several are equal.
+/// The largest bound, or the first of several equal ones.
 [[nodiscard]] constexpr const named_bound& best_bound(const structural_bounds& bounds) {
     return *std::max_element(structural_bound_names.begin(), structural_bound_names.end(),
                              [&](const auto& a, const auto& b) { return bounds.*a.value < bounds.*b.value; });
@@ -139,7 +139,8 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     }
     const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because a count can't be as large
+    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because the quotient may be too large
+                                                          // for a count
     const auto k = static_cast<std::size_t>(stashes);
     if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
@@ -191,21 +192,22 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 /// and O(stages × microbatches) times a logarithm for `makespan`. For other problems, these are only `graph_bound` and
 /// `holding_area_bound`.
 ///
-/// `stop` is polled between the ranks; bounds deduced until then are valid. In plain problems, the first rank is never left out.
+/// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is
+/// never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // If costs describe the options, both relaxations are `p` itself; if nothing is offloaded, both are the same.
+    // If costs describe the options, both relaxations are `p` itself. If nothing is offloaded, both are the same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));
     return bounds;
 }
 
-/// The cheap bounds and propagation: milliseconds up to 8 ranks and 16 microbatches, a second or two for 32 ranks and
-/// 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is
-/// higher.
+/// The cheap bounds and propagation. They take milliseconds for up to 8 ranks and 16 microbatches, and a second or two
+/// for 32 ranks and 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in
+/// `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;

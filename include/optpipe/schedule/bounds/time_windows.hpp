@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// Bounds on the operations of one kind on one stage, in the order in which they run: the least time before the start
-/// of the m-th one (head) and after its end (tail).
+/// Bounds on the operations of one kind on one stage, in the order in which they run. The head of the m-th operation is
+/// the least time before its start. Its tail is the least time after its end.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
@@ -20,12 +20,12 @@ struct time_window {
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
 /// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
-/// kind in the order of microbatches: the k-th forward of a stage can't end before the k-th forward of the previous
-/// stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed, a full
-/// backward is treated as I followed at once by W, which only loosens the bounds.
+/// kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
+/// previous stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed,
+/// a full backward is treated as I followed at once by W, which only loosens the bounds.
 ///
-/// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on
-/// r, tails to the last end on r; the stages before r's first stage have no heads and tails.
+/// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
+/// start on r, and tails to the last end on r. There, the stages before r's first stage have no heads and tails.
 template <pipeline_graph Graph> class time_windows {
 public:
     [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }

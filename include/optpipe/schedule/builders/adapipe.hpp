@@ -13,10 +13,10 @@
 namespace optpipe {
 
 /// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as its memory permits. A
-/// stage uses one storage option for all microbatches: the option with the least extra work that fits. AdaPipe also
-/// moves layers between stages. This builder doesn't. Nothing is offloaded.
+/// stage uses one storage option for all microbatches. This is the option that has the least extra work among those
+/// that fit. AdaPipe also moves layers between stages. This builder doesn't. Nothing is offloaded.
 ///
-/// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
+/// Needs one stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {
     static constexpr std::string_view name = "adapipe";
 

@@ -27,11 +27,12 @@
 
 namespace optpipe {
 
-/// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. The planner starts from an order with as many microbatches in flight as the memory holds
-/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`, and searches for the dispatcher's
-/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`), until a structural bound is
-/// reached or the effort is spent. The number of trials follows from the size of the problem, not from a clock.
+/// A constructive planner for any valid problem. It supports unequal costs, a memory limit per rank, any placement, and
+/// offloading over shared links. The planner starts from an order with as many microbatches in flight as fit in memory
+/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. It searches for the dispatcher's
+/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when it reaches a
+/// structural bound, or has used up the effort. The number of trials follows from the size of the problem, not from a
+/// clock.
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
@@ -44,7 +45,7 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
     static constexpr bool any_graph = true;
 
     Policy policy{};
-    /// Limit of the dispatcher's work. The first few trials are made in any case. Not tuned.
+    /// Limit on the dispatcher's work. The first few trials are made in any case. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
     /// A known lower bound on the objective. If it is 0, the structural bounds are computed.
@@ -53,7 +54,7 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
         return {{{"effort", &adaptive_builder::effort}}};
     }
 
-    /// `stop` is polled; once it is true, the best order found until then is returned.
+    /// `stop` is polled. Once it returns true, the best order found by then is returned.
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
@@ -81,7 +82,7 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
-    /// Number of trials that are made even if the effort is spent, because a schedule is needed.
+    /// Number of trials that are made even if the effort is used up, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
     /// Plans a problem that isn't plain. `Policy` doesn't apply to it.
@@ -91,7 +92,8 @@ private:
         const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
-        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps one operation that restores the stash
+        constexpr std::size_t operations_per_cell = 4; // F, I, W, and in some cells an operation that restores the
+                                                       // stash
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
@@ -128,7 +130,7 @@ private:
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph>{p, facts, best, halt, effort, seed}.run();
     }
-    /// Searches with each option in turn. The searches share the effort.
+    /// Searches with each option, one after the other. The searches share the effort.
     template <pipeline_graph Graph>
     constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                                     best_order<Graph>& best) const {

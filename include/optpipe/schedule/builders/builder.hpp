@@ -19,7 +19,7 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
     { build(p) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Makes an order for a problem: a published schedule, or your own policy.
+/// Makes an order for a problem, by a published method or by your own policy.
 ///
 /// Semantics: `build(problem)` is an order that `simulate` accepts if memory limits are ignored, or a refusal whose
 /// sentence says why the builder doesn't apply. The order contains every operation that a valid schedule needs, and
@@ -27,10 +27,10 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 /// with `interleave`.
 ///
 /// A builder that is slow on large problems also has a parameter `stop_check`, and polls it every few milliseconds.
-/// Once the check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is
-/// false), the builder may return the best order found until then. `simulate` determines whether an order fits the
-/// memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit. `name` is the method's name
-/// for `--method`.
+/// Once the check returns true, the builder refuses (`was_stopped`). If the time limit has expired but no stop was
+/// requested (`is_requested` is false), the builder may return the best order found by then. `simulate` determines
+/// whether an order fits in memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit.
+/// `name` is the method's name for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 

@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// A numeric parameter of a builder, settable by name, as in `--method gis:g=3`.
 template <class Builder> struct builder_parameter {
-    using member = std::size_t Builder::*; // without this name, g++ warns of nvcc's code for `number`
+    using member = std::size_t Builder::*; // without this name, g++ warns about nvcc's code for `number`
     std::string_view name;
     member number;
 };

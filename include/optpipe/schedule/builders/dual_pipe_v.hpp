@@ -24,9 +24,9 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 } // namespace detail
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
-/// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
-/// forward and the next backward become a pair if `overlaps` lists this pair. Otherwise the rank runs the two
-/// operations one after the other. The original uses pairs to hide the communication of experts.
+/// state, forwards and full backwards of a rank's two stages alternate. Backwards are split only in the warm-up and the
+/// cool-down. A forward and the next backward become a pair if `overlaps` lists this pair. Otherwise the rank runs the
+/// two operations one after the other. The original uses pairs to hide the communication of experts.
 ///
 /// Supports any number of microbatches. If there are fewer than 2R microbatches, the order is made for 2R microbatches,
 /// and the missing microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
@@ -40,7 +40,8 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // pairs need B
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // a pair needs a full
+                                                                                                // backward
     }
 
 private:
@@ -109,7 +110,7 @@ private:
 
         const Overlaps* overlaps_;
         stage stages_[2];
-        /// The number of ranks up to this rank, and the number of ranks after it.
+        /// The number of ranks up to and including this rank, and the number of ranks after it.
         std::size_t before_;
         std::size_t after_;
         std::size_t real_;

@@ -34,7 +34,7 @@ public:
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found. The order is optimal if there are no more orders than trials. If no order fits the memory,
+    /// The best order found. The order is optimal if there are no more orders than trials. If no order fits in memory,
     /// the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
@@ -119,13 +119,13 @@ private:
 } // namespace detail
 
 /// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices; a sequence's slices stay
+/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
 /// together. With several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;
 
-    /// Limit of the number of operations that are timed. With the default, all orders of up to 8 microbatches on 4
+    /// Limit on the number of operations that are timed. With the default, all orders of up to 8 microbatches on 4
     /// ranks are tried.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;

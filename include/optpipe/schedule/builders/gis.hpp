@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// The largest amount by which `needed` exceeds a rank's memory limit; not positive if all limits hold.
+/// The largest amount by which `needed` exceeds a rank's memory limit. It isn't positive if all limits hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
                                                  const per_rank<memory_size, Graph::rank_extent>& needed) {
@@ -96,7 +96,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// The largest group whose repetition fits the memory. If no group fits, the group that exceeds the memory least.
+/// The largest group whose repetition fits in memory. If no group fits, the group that exceeds the memory least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace,
                                                             stop_check stop) {
@@ -120,8 +120,8 @@ template <pipeline_graph Graph>
     return best;
 }
 
-/// A refusal that says why the schedule doesn't apply to this problem. The refusal has no sentence if the schedule
-/// applies.
+/// A refusal that says why the schedule doesn't apply to this problem. If the schedule applies, the refusal has no
+/// text.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr refusal not_for_interleaving(const basic_problem<Graph>& p, std::size_t group) {
     refusal why;
@@ -141,14 +141,14 @@ template <pipeline_graph Graph>
 /// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, it holds only g(v − 1) + R stashes, but is idle for (R −
 /// g)(v − 1) unit passes. With smaller groups, the chunks of a rank are several groups apart.
 ///
-/// For loop placement and any number of stages per rank. With one stage per rank (linear placement), the schedule is
-/// 1F1B with split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If
-/// backwards can't be split, full backwards replace I and W: the memory stays the same, but groups below R take much
-/// more time.
+/// Needs loop placement; supports any number of stages per rank. With one stage per rank (linear placement), the
+/// schedule is 1F1B with split backwards, whatever the group. Supports any number of ranks and microbatches, and any
+/// costs and hops. If backwards can't be split, full backwards replace I and W: the memory stays the same, but groups
+/// below R take much more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 
-    /// Number of microbatches in a group, at most R. 0 stands for the largest group that fits the memory.
+    /// Number of microbatches in a group, at most R. With 0, the builder uses the largest group that fits in memory.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<gis_builder>, 1> parameters() {
         return {{{"g", &gis_builder::group}}};

@@ -23,8 +23,8 @@ namespace detail {
 /// A step in which every microbatch repeats the operations of the previous microbatch one period later. The period is
 /// the busiest rank's work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then
 /// their full backwards in reverse, without a gap. Every operation has a fixed time in the period, and starts at this
-/// time in the first period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B;
-/// otherwise a short message could cost a whole period.
+/// time in the first period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B.
+/// Otherwise, a short message could cost an entire period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -115,9 +115,9 @@ private:
 /// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. A stage's
 /// warm-up is the number of periods between the forward and the backward of a microbatch. With equal stages, the
 /// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
-/// 1F1B; if its microbatches are slices, it is Seq1F1B.
+/// 1F1B, or Seq1F1B if the microbatches are slices.
 ///
-/// With an output layer whose vocabulary is split over the ranks (a group), the schedule is the 1F1B of Vocabulary
+/// The vocabulary of an output layer may be split over the ranks (a group). The schedule is then the 1F1B of Vocabulary
 /// Parallelism (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for
 /// all ranks twice, for a period each time. Therefore ranks hold two more microbatches.
 struct graph_1f1b_builder {

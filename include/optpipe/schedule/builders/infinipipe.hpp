@@ -23,7 +23,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m; ranks
+/// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m. Ranks
 /// work on the same diagonal at the same time. The choice is among the options that all stages have and that have no
 /// transfers.
 template <pipeline_graph Graph> class diagonal_storage {
@@ -46,7 +46,7 @@ public:
 
     /// First, all diagonals use the option that holds least. Then each diagonal in turn recomputes less if memory
     /// permits and the step gets no longer. This is repeated until no diagonal changes. A stop request ends the search.
-    /// The options found until then are used.
+    /// The options chosen by then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -104,9 +104,9 @@ private:
     const basic_problem<Graph>* p_;
     basic_order<Graph> given_;
     stop_check stop_;
-    /// Choices, sorted by recomputation.
+    /// The options to choose from, sorted by recomputation.
     std::vector<stage_options> choices_{};
-    /// The choice of each diagonal.
+    /// The index in `choices_` that each diagonal uses.
     std::vector<std::size_t> of_diagonal_{};
     duration value_{};
 };

@@ -11,7 +11,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// 1F1B with longer warm-ups: each stage first does one forward for each later stage, and `further` additional
+/// 1F1B with longer warm-ups. Each stage first does one forward for each later stage, and then `further` additional
 /// forwards. Contract: one stage per rank.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_forward_one_backward_order(const Graph& g, std::size_t further) {
@@ -34,8 +34,8 @@ template <pipeline_graph Graph>
 } // namespace detail
 
 /// 1F1B (PipeDream-flush, Narayanan et al., 2021): one forward for each later stage, then alternately one forward and
-/// one full backward, then the remaining backwards. One stage per rank, in any order of the ranks. The rank of stage s
-/// holds min(S − s, M) stashes.
+/// one full backward, then the remaining backwards. Needs one stage per rank, in any order of the ranks. The rank of
+/// stage s holds min(S − s, M) stashes.
 struct one_forward_one_backward_builder {
     static constexpr std::string_view name = "1f1b";
 

@@ -20,8 +20,9 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload: on each rank, the stashes of `chunks` stages. These stages have the longest lifespans
-/// among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
+/// Flags the stashes to offload. On each rank, these are the stashes of the `chunks` stages that have the longest
+/// lifespans among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second
+/// microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -61,8 +62,8 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// Which stashes are offloaded: the stashes of `chunks` stages on each rank. With `half`, a rank with one stage
-/// offloads only every second microbatch.
+/// The stashes that are offloaded. On each rank, these are the stashes of `chunks` stages. With `half`, a rank with one
+/// stage offloads only every second microbatch.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
@@ -79,7 +80,7 @@ template <pipeline_graph Graph>
 }
 
 /// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
-/// size to try gives one order. If the time is up, returns the best order found until then.
+/// size to try gives one order. If the time limit expires, returns the best order found by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -112,11 +113,11 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
 /// microbatch. In the published order, offloading a share of the stashes lowers the peak by more than this share.
 ///
-/// The warm-up is postponed. After the computations have their times, transfers are placed around them, into
-/// alternating slots of the copy engines and links. If transfers take different times, or if placement without slots
-/// saves more memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device.
-/// If the limits of device or host require it, four things change: offloads come earlier, reloads come later, more
-/// stashes of the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
+/// The warm-up is postponed. Once the computations have been timed, transfers are placed around them, in alternating
+/// slots of the copy engines and links. If transfers take different times, or if placement without slots saves more
+/// memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device. If the
+/// limits of device or host require it, four things change: offloads come earlier, reloads come later, more stashes of
+/// the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
 /// Needs loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
 /// offloading. Supports any costs and any number of ranks, of ranks per link and of microbatches. Stages that can't be
@@ -127,8 +128,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
     /// of these offload.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
-    /// and 1.
+    /// Number of microbatches in a group, at most R. The value 0 stands for 1 or, under a memory limit, for the best of
+    /// R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -11,13 +11,14 @@
 
 namespace optpipe {
 
-/// PipeOffload with half of the stages of each rank offloaded: the ⌈v/2⌉ of v stages with the longest lifespans. PO-H
-/// holds about (v + 2)/(8v) of the stashes of 1F1B. With one stage per rank, every second microbatch is offloaded.
+/// PipeOffload with half of the stages of each rank offloaded. Of v stages, these are the ⌈v/2⌉ stages with the longest
+/// lifespans. PO-H holds about (v + 2)/(8v) of the stashes of 1F1B. With one stage per rank, every second microbatch is
+/// offloaded.
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";
 
-    /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
-    /// and 1.
+    /// Number of microbatches in a group, at most R. The value 0 stands for 1 or, under a memory limit, for the best of
+    /// R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_half_builder>, 1> parameters() {
         return {{{"g", &pipe_offload_half_builder::group}}};

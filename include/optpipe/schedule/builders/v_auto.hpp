@@ -31,33 +31,33 @@ namespace detail {
 
 /// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
 struct v_search_parameters {
-    /// Part of the effort for trying blocks with one setting; and the number of blocks that are tried even if this part
-    /// is spent.
+    /// Blocks are tried with one setting until effort / `screening_part` is used up. At least `least_screened` blocks
+    /// are tried in any case.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
     /// The `tried_further` best blocks are tried with every setting, and with 0 to `more_forwards` − 1 additional
     /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Part of the effort for pulling operations into gaps; the search from the results gets a part of the same size. A
-    /// pull of operations takes as long as `fillings_per_squeeze` fillings with weight gradients.
+    /// Pulling operations into gaps may use effort / `squeezing_part`, and the search from the results may use the same
+    /// effort. One pull of operations takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
-    /// Part of the remaining effort for the search from each of the best orders. Each search thus leaves effort for the
-    /// next order.
+    /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort, so that effort
+    /// remains for the next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts. `kept` of them come without pulling, `kept_squeezed` after
-    /// pulling.
+    /// Number of orders from which the local search starts. `kept` of them are taken before pulling, and
+    /// `kept_squeezed` after pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
-    /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
+    /// The longest period of a block, in cells per microbatch. A block of this period needs about half of the memory of
     /// V-Min.
     std::size_t longest_period = 2 * v_period;
     /// The ways to fill the best order with weight gradients.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
 };
 
-/// Searches for the block of v placement that gives the shortest step within the memory.
+/// Searches for the block of v placement that gives the shortest step that fits in memory.
 template <pipeline_graph Graph> class v_search {
 public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
@@ -141,7 +141,7 @@ private:
     /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
     /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. All
     /// slopes on the way down the V are tried if the period is the shortest possible one. Longer periods are for
-    /// problems with little memory, and are tried with the least slope only.
+    /// problems with little memory. They are tried only with the least slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -210,7 +210,7 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a part of the effort. Afterwards, tries every setting for the
+    /// Screens the candidates with one setting, within a share of the effort. Afterwards, tries every setting for the
     /// best candidates.
     constexpr void try_all() {
         struct screened {
@@ -330,14 +330,14 @@ private:
 
 } // namespace detail
 
-/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): the building block for v placement that
-/// gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the paper's blocks
-/// fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are rebuilt, weight
-/// gradients fill the remaining gaps, and a local search improves the best orders.
+/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A). It repeats the building block for v
+/// placement that gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the
+/// paper's blocks fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are
+/// rebuilt, weight gradients fill the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 
-    /// Limit of the number of operations that the search places; some trials are always made. Not tuned.
+    /// Limit on the number of operations that the search places. Some trials are made in any case. Not tuned.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<v_auto_builder>, 1> parameters() {

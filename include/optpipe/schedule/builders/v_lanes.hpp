@@ -100,7 +100,7 @@ private:
         return true;
     }
 
-    /// Appends the passes that come before the first gradient of the first stage: the forwards that the stashes permit,
+    /// Appends the passes before the first gradient of the first stage. These are the forwards that the stashes permit,
     /// in an order that avoids waits if possible. Then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {

@@ -34,7 +34,7 @@ public:
         : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()},
           time_slack_{tolerance{}.at(longest(p))}, lanes_{p, p.memory_limit} {}
 
-    /// Returns only a part of the order if `stop` is true before the end.
+    /// Returns only a part of the order if `stop` returns true before the end.
     constexpr basic_order<Graph> run() && {
         warm_up();
         for (std::size_t round = 1; round < count_ && !stop_(); ++round)
@@ -152,7 +152,8 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether the input of a forward has arrived, and the forward has room once all waiting weight gradients have run.
+    /// Whether the input of a forward has arrived, and there is room for the forward once all waiting weight gradients
+    /// have run.
     constexpr bool can_forward(stage s) const {
         const auto& lane = own(s);
         const auto& c = p_.costs[s];
@@ -223,10 +224,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 } // namespace detail
 
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; with limits of p and 2p stashes it is ZB-1p and
-/// ZB-2p). Before its first gradient, a stage runs as many forwards as memory and time allow; then it alternates one
-/// forward and one input gradient. A weight gradient is placed if a gap is at least as long, if the gap would make this
-/// rank the one that idles most, or if memory must be freed. The result is the best of eight runs: the run with the
-/// least objective and, among equal objectives, the least peak memory.
+/// ZB-2p). Before its first gradient, a stage runs as many forwards as memory and time allow. Then it alternates one
+/// forward and one input gradient. A weight gradient is placed if it fits into a gap, if the gap would make this rank
+/// the one that idles most, or if memory must be freed. The result is the best of eight runs. This is the run with the
+/// least objective and, among equal objectives, with the least peak memory.
 ///
 /// Needs one stage per rank, in any order of the ranks. Costs, limits and communication may differ between stages.
 /// Nothing is offloaded. The schedule keeps every memory limit. Refuses with `over_memory` if a limit is below one

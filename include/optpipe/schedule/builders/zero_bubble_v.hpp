@@ -37,7 +37,7 @@ public:
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
           count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
-    /// Empty if the memory is too small, or if `stop` is true before the end.
+    /// Empty if the memory is too small, or if `stop` returns true before the end.
     constexpr std::optional<basic_order<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -89,7 +89,7 @@ private:
         return m < count_ ? lanes_.arrival(backward_input(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
 
-    /// While the rank waits until `ready`, puts the weight gradients that fit. With `beyond`, puts one more weight
+    /// Places the weight gradients that fit while the rank waits until `ready`. With `beyond`, places one more weight
     /// gradient if the rank would otherwise have idled longer than other ranks.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         const auto& lane = own(r);
@@ -113,7 +113,7 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// Puts the forwards of the first microbatch, down the ranks and back. Until the microbatch returns, the first
+    /// Places the forwards of the first microbatch, down the ranks and back. Until the microbatch returns, the first
     /// stages run further forwards, as long as room remains for the forwards that must come before the first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -128,7 +128,7 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until two conditions hold: it has run as many forwards as the
+    /// While there is room, each rank runs forwards until two conditions hold. The rank has run as many forwards as the
     /// previous rank, and it has run more forwards of its second stage than the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
@@ -164,8 +164,8 @@ private:
         return true;
     }
 
-    /// Puts one gradient on each rank, of its first or its second stage. The first stages' gradients are put first,
-    /// from the last rank back to the first; then the second stages' gradients are put.
+    /// Places one gradient on each rank, of its first or its second stage. The gradients of first stages are placed
+    /// first, from the last rank back to the first. Then the gradients of second stages are placed.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -218,10 +218,10 @@ private:
 } // namespace detail
 
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble and with the
-/// memory of 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first
-/// gradient, then one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs
-/// them. The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above
-/// all its stashes together, uses at most the published 2R stashes of the largest stage.
+/// memory of 1F1B if T_F = T_I = T_W. The heuristic for any costs places as many forwards as fit before the first
+/// gradient, then alternates one gradient and one forward. It places weight gradients in the gaps, or when memory must
+/// be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit
+/// above all its stashes together, uses at most the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 

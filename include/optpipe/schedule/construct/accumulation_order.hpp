@@ -12,14 +12,14 @@
 namespace optpipe {
 
 /// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on this
-/// order: two schedules with the same order give bitwise the same training.
+/// order: two schedules with the same order train to bitwise identical results.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
 
 /// A valid schedule with the accumulation order `wanted`. The order is reached by swapping the microbatches of weight
 /// gradients of the same stage. A swap changes no times if all stashes of the stage use the same storage option. Empty
-/// if swaps can't reach the wanted order, because a full backward is at another place, an input gradient comes too
+/// if swaps can't reach the wanted order, because a full backward has another position, an input gradient comes too
 /// late, or memory is too small.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);

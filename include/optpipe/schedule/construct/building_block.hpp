@@ -33,9 +33,9 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Puts every W on the first cell after its I at which the rank is free in all repetitions. W are placed in the order
-/// of their I. Returns false if there is no free cell for a W. This happens only with several microbatches per group,
-/// or with fewer cells than operations. Contract: F and I don't collide.
+/// Puts every W on the first cell after its I at which the rank is free in all repetitions. The weight gradients are
+/// placed in the order of their input gradients. Returns false if there is no free cell for a W. This happens only with
+/// several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
@@ -149,7 +149,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// Replaces I and W by B, for problems whose backwards can't be split; B takes the place of I.
+/// Replaces I and W by B, for problems whose backwards can't be split. The B takes the position of the I.
 OPTPIPE_CONSTEXPR void fuse_backwards(compute_lanes& lanes) {
     for (auto& lane : lanes) {
         std::erase_if(lane, [](const operation& op) { return op.kind == operation_kind::backward_weight; });

@@ -22,18 +22,18 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work.
-/// The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are matched by
-/// position. If a sequence of `p` has more slices, they all take the place of the last slice in the draw's sequence. A
-/// rank that would wait for inputs or memory may run later operations of the order first (`order_dispatcher`), if that
-/// shortens the step. Empty if `p` and the draw have different numbers of sequences, if the order isn't executable, or
-/// if not enough memory can be freed.
+/// Converts the order of another draw to an order of `p`. In both draws, sequences are ranked by number of slices, then
+/// by work. The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are
+/// matched by position. If a sequence of `p` has more slices, they all take the place of the last slice in the draw's
+/// sequence. A rank that would wait for inputs or memory may run later operations of the order first
+/// (`order_dispatcher`), if that shortens the step. Empty if `p` and the draw have different numbers of sequences, if
+/// the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// Times a schedule with the costs of this problem. The schedule was made for other costs, or for another draw of
-/// microbatches. Two orders are tried, and the better one is used: the given order, and the order with the microbatches
-/// matched by the durations of their operations. A valid schedule is returned unchanged. Only the given order is tried
-/// if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
+/// Computes the times of a schedule with the costs of this problem. The schedule was made for other costs, or for
+/// another draw of microbatches. Two orders are tried: the given order, and the order with the microbatches matched by
+/// the durations of their operations. The better of the two is used. A valid schedule is returned unchanged. Only the
+/// given order is tried if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -105,7 +105,7 @@ inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& 
     return match;
 }
 
-/// The operations with the microbatches `match[m]` in place of each microbatch m.
+/// Replaces each operation on a microbatch m by operations on the microbatches `match[m]`.
 inline std::vector<operation> with_microbatches(const std::vector<operation>& all,
                                                 const std::vector<std::vector<microbatch>>& match) {
     std::vector<operation> result;

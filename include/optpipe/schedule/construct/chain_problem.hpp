@@ -31,7 +31,7 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Gives a stage of `to` the stage's costs and storage options in `p`, multiplied by the factors `f`.
+/// Copies the costs and storage options of stage `s` from `p` to `to`, multiplied by the factors `f`.
 template <pipeline_graph Graph>
 void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors& f, problem& to) {
     storage_list<false> options;
@@ -40,8 +40,8 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
-/// Whether each pair of operations in the chain stands for one pair in the problem: there are no slices, and each
-/// backward is a B.
+/// Whether each pair of operations in the chain represents one pair in the problem. This holds if there are no slices,
+/// and each backward is a B.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
     return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
         return c.gradients == gradient_kind::full;
@@ -72,8 +72,8 @@ template <pipeline_graph Graph>
     return chain;
 }
 
-/// Calls `visit(operation)` for each slice of a sequence; the operation is `of` with the slice as its microbatch.
-/// Forwards and offloads visit the slices in order, all other kinds in reverse.
+/// Calls `visit(operation)` for each slice of a sequence. The visited operation is `of` with the slice as its
+/// microbatch. Forwards and offloads visit the slices in order, all other kinds in reverse.
 template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
     const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
     for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -41,7 +41,7 @@ public:
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
 
-    /// The order with these options.
+    /// The order with the storage options `used`.
     [[nodiscard]] optpipe::order with(const std::vector<std::size_t>& used) const {
         return {order_.graph, follow_storage(*p_, order_.operations, used)};
     }
@@ -71,7 +71,7 @@ private:
     optpipe::order order_;
     cell_numbering cell_;
     std::vector<std::size_t> used_;
-    /// The cheaper options of each stage, by the option in use.
+    /// The cheaper options of each stage, indexed by the stage and the option in use.
     std::vector<std::vector<std::vector<std::size_t>>> cheaper_ =
         std::vector<std::vector<std::vector<std::size_t>>>(p_->graph.stages());
 };
@@ -103,7 +103,7 @@ public:
     }
 
 private:
-    /// An operation, and the numbers of the memory changes at its start and at its end.
+    /// An operation, and the indices of the memory changes at its start and at its end.
     struct placed {
         operation op{};
         std::size_t start = 0;
@@ -163,7 +163,7 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether an option fits in place of `other`. This is so if `other` has all operations of the option, none of them
+    /// Whether `option` can replace `other`. This is so if `other` has all operations of `option`, none of them
     /// shorter, and no smaller transfers.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
@@ -266,7 +266,7 @@ private:
 /// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if,
 /// without them, the other operations can start at the same times, and there is room for the stashes that then stay on
 /// the device. The objective is no higher, because the remaining operations start no later. O(n log n). `stop` is
-/// polled between ranks; once it is true, the schedule is returned as it is.
+/// polled between ranks. Once it returns true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -285,7 +285,7 @@ private:
 /// transfers. After a search for the least objective, cheaper storage options are often possible.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
-/// is spent, or `stop` returns true, the cheapest schedule found is returned.
+/// is used up, or `stop` returns true, the cheapest schedule found is returned.
 [[nodiscard]] inline schedule with_cheaper_storage(const problem& p, const schedule& s, std::size_t effort,
                                                    stop_check stop = {}) {
     if (effort < s.operations.size() || stop()) return s;

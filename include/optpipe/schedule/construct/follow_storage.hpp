@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The storage option of each cell, as named by its forward.
+/// The storage option of each cell, which its forward names.
 template <pipeline_graph Graph, class Operations>
 [[nodiscard]] constexpr std::vector<std::size_t> storage_in_use(const basic_problem<Graph>& p,
                                                                 const Operations& operations) {

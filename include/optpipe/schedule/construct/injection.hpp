@@ -26,7 +26,7 @@ struct injection {
 
 namespace detail {
 
-/// The operation in the form that its stage can run: for example, I replaces B on a stage with frozen weights. Empty if
+/// The operation in the form that its stage can run. For example, I replaces B on a stage with frozen weights. Empty if
 /// the stage doesn't run the operation in any form.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
@@ -37,9 +37,8 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Renumbers the microbatches of an order. In the given order, microbatches have their positions in the order of
-/// injection as numbers. Number i becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other
-/// operations.
+/// Renumbers the microbatches of an order. In the given order, a microbatch's number is its position in the order of
+/// injection. Number i becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

@@ -54,13 +54,13 @@ private:
     std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
 };
 
-/// The number of operations that start together at this place of a lane: 2 for a pair.
+/// The number of operations that start together at this position of a lane: 2 for a pair, else 1.
 template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std::size_t at) {
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at this place of a lane, and one of its inputs that isn't done yet. In a pair, the operation is the
-/// part that lacks an input. The input is empty if the operation or the pair is ready.
+/// The operation at this position of a lane, and one of its inputs that isn't done yet. For a pair, the operation is
+/// the one of the two that lacks an input. The input is empty if the operation or the pair is ready.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>
 missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {
@@ -71,11 +71,11 @@ missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<oper
 
 } // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair are neighbours on
-/// their lane, and both wait for the inputs of both parts. Refused (`not_executable`) if the lanes wait for each other
-/// in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were done. The
-/// lanes are also refused if their number differs from the number of ranks, or if an operation's stage or microbatch
-/// isn't in the graph.
+/// Merges the lanes of all ranks into one order that respects every dependency. The two operations of a pair are
+/// neighbours on their lane, and each waits for the inputs of both. Refused (`not_executable`) if the lanes wait for
+/// each other in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were
+/// done. The lanes are also refused if their number differs from the number of ranks, or if an operation's stage or
+/// microbatch isn't in the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {

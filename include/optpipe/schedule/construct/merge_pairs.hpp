@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair at the place of the second operation. Operations between the two operations come
-    /// before the pair, except those with the stage and microbatch of the first operation: they come after the pair.
+    /// Makes two operations a pair at the position of the second operation. Operations between the two operations come
+    /// before the pair, except those with the stage and microbatch of the first operation, which come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -116,7 +116,7 @@ private:
     [[nodiscard]] static std::size_t width(const list_type& list, std::size_t at) {
         return list[at].is_paired && at + 1 < list.size() ? 2 : 1;
     }
-    /// Appends the next operation, or pair, of a list to the order if its inputs are there.
+    /// Appends the next operation, or pair, of a list to the order if its inputs are done.
     bool advance(const list_type& list, std::size_t& at, order& to) {
         if (at == list.size()) return false;
         const auto end = at + width(list, at);
@@ -137,7 +137,7 @@ private:
         return ready;
     }
     [[nodiscard]] bool is_done(const operation& op) const { return done_[number_(op)] != 0; }
-    /// If one part of the pair at this place is ready, splits the pair and puts this part first.
+    /// If one operation of the pair at this position is ready, splits the pair and puts that operation first.
     bool split(list_type& list, std::size_t at) {
         if (at == list.size() || width(list, at) == 1) return false;
         if (!is_ready(list[at]) && !is_ready(list[at + 1])) return false;

@@ -37,14 +37,14 @@ struct offload_search_parameters {
     /// Number of rounds. Each round places transfers around the times of the previous round, and takes as long as the
     /// first round.
     int most_rounds = 6;
-    /// Limit of the number of operations examined. The limit corresponds to one or two seconds.
+    /// Limit on the number of operations examined. It corresponds to one or two seconds.
     std::size_t effort = 5'000'000;
     /// Stashes that are needed within this number of round trips stay on the device. The published number 3 is tried
     /// first, then 1 if 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// Share by which a plan is slowed down at first. The share is doubled until all allowed transfers are in time. In
-    /// 54 plans of random problems, the best plans were slowed down to twice the length if transfers took two thirds of
-    /// the step, and to 1.1 times the length if they took the whole step.
+    /// At first, a plan is made longer by this share. The share is doubled until all allowed transfers are in time.
+    /// This was measured on 54 plans of random problems. The best plans were slowed down to twice the length if
+    /// transfers took two thirds of the step, and to 1.1 times the length if transfers took the entire step.
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
     /// If nothing else fits, only every n-th stash is offloaded.
@@ -80,7 +80,7 @@ public:
     }
     /// Whether an order was found.
     [[nodiscard]] constexpr bool found() const { return best_ || nearest_; }
-    /// The best order. If no order fits the memory, the order that exceeds it least. Contract: `found()` is true.
+    /// The best order. If no order fits in memory, the order that exceeds it least. Contract: `found()` is true.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
@@ -88,7 +88,7 @@ public:
     [[nodiscard]] constexpr std::size_t spent() const { return spent_; }
 
 private:
-    /// Whether the effort is spent. Effort is a deterministic measure of time.
+    /// Whether the effort is used up. Effort is a deterministic measure of time.
     constexpr bool is_exhausted() const { return spent_ > with_.effort; }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
@@ -106,10 +106,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit
-    /// the memory, all stashes that can be reloaded in time are offloaded. If computations must wait in any case, only
-    /// the order of operations in a plan matters, not their times. In this case the plan is slowed down until the
-    /// engines can do all transfers, which is better than dropping transfers.
+    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit in
+    /// memory, all stashes that can be reloaded in time are offloaded. If computations must wait in any case, only the
+    /// order of operations in a plan matters, not their times. In this case the plan is slowed down until the engines
+    /// can do all transfers, which is better than dropping transfers.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
@@ -204,7 +204,7 @@ private:
         best_peak_ = peak;
     }
 
-    /// An order within the host memory is better than any order that exceeds it.
+    /// An order that fits in host memory is better than any order that exceeds it.
     constexpr void consider_nearest(basic_order<Graph> candidate, const refusal& why) {
         const bool keeps_host = why.reason == refusal_reason::over_memory;
         const auto lack = why.needed - why.limit;

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// One storage option for all microbatches of each stage, by its position among the options of the stage.
+/// One storage option for all microbatches of each stage, as an index among the options of the stage.
 template <auto Stages> using storage_by_stage = per_stage<std::size_t, Stages>;
 
 /// The storage option named `name`, if the stage has it.
@@ -58,17 +58,17 @@ template <pipeline_graph Graph>
     return names;
 }
 
-/// Representation of one storage option of a stage in a classic problem, which supports only kept and offloaded
+/// How a classic problem represents one storage option of a stage. A classic problem supports only kept and offloaded
 /// stashes.
 struct uniform_storage {
-    /// The options that replace `keep` and `offload` of the classic problem.
+    /// The indices of the two storage options of the stage that `keep` and `offload` of the classic problem represent.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the two options differ only by a transfer of all memory that the forward leaves. If so, the classic
-    /// problem has the times of this transfer.
+    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. If
+    /// so, the classic problem has the times of this transfer.
     bool may_offload = false;
-    /// Whether the option has transfers that the classic problem lacks: an offload right after the forward, and a
-    /// reload right before the stash is needed.
+    /// Whether the represented option has transfers that the classic problem lacks: an offload right after the forward,
+    /// and a reload right before the stash is needed.
     bool always_transfers = false;
 
     friend constexpr bool operator==(const uniform_storage&, const uniform_storage&) = default;
@@ -196,8 +196,9 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule over the storage options that every stage has. If no option gives a schedule, returns the refusal
-/// with the smallest lack of memory. A stop request ends the search with the best schedule found.
+/// The best schedule that the builder makes with one storage option that every stage has. If no option gives a
+/// schedule, returns the refusal with the smallest lack of memory. After a stop request, returns the best schedule
+/// found by then.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

@@ -56,7 +56,8 @@ public:
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
     /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
-    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits.
+    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits in
+    /// memory.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // number of halvings; 20 halvings reach a millionth
         const auto path = nominal_end(1.0);
@@ -111,7 +112,7 @@ private:
     constexpr duration nominal_end(double stretch) const {
         return walk(stretch, [](stage, bool, duration) {});
     }
-    /// Places the operations of a microbatch. Returns whether the order fits the memory.
+    /// Places the operations of a microbatch. Returns whether the order fits in memory.
     constexpr bool place(duration period, double stretch) {
         walk(stretch, [&](stage s, bool is_forward, duration start) {
             auto& at = is_forward ? forward_slot(s) : gradient_slot(s);
@@ -251,7 +252,7 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 } // namespace detail
 
 /// A decent order, found in the time of a sort. Nothing is offloaded. Microbatches start at equal intervals, and as
-/// many are in flight as the memory holds. Microbatches use the storage option with the least recomputation among those
+/// many are in flight as fit in memory. Microbatches use the storage option with the least recomputation among those
 /// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. The order is valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>

@@ -10,8 +10,8 @@ namespace optpipe {
 /// The stage whose forward comes first if a rank could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
-/// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
-/// points of `dispatch_search`; not tuned.
+/// The parameters of a dispatcher. Any values give valid schedules, of different quality. The defaults are only
+/// starting points of `dispatch_search`, and aren't tuned.
 struct dispatch_options {
     static constexpr double no_limit = 1e9; ///< a depth larger than any number of microbatches
 
@@ -19,7 +19,8 @@ struct dispatch_options {
     /// Must be positive. With a depth of 1, there are just enough microbatches to keep the busiest rank busy. A larger
     /// depth also fills the time before the first gradient.
     double depth = 1.0;
-    /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
+    /// Share of the device memory that may be used, on a scale from the memory that one microbatch needs (0) to the
+    /// limit (1).
     double memory_share = 1.0;
     /// A weight gradient starts only if this share of its duration, from 0 to 1, fits before the known arrival of the
     /// next operation.
@@ -27,13 +28,14 @@ struct dispatch_options {
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share, from 0 to 1, of each rank's stages that always offload their stashes: the stages with the longest
-    /// lifespans.
+    /// Share, from 0 to 1, of each rank's stages that always offload their stashes. The stages with the longest
+    /// lifespans are chosen.
     double offload_share = 0.0;
     /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
     /// offloaded. A negative number means that no memory is kept free.
     double staging = -1.0;
-    /// The most time by which a reload starts before its gradient is expected, in durations of a reload.
+    /// The longest time by which a reload starts before its gradient is expected, as a multiple of the reload's
+    /// duration.
     double lead = 2.0;
 
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;

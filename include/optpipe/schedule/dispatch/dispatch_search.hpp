@@ -43,7 +43,7 @@ private:
 };
 
 /// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
-/// change most. Set by hand, the same for every problem; not tuned.
+/// change most. The values are set by hand, are the same for every problem, and aren't tuned.
 struct dispatch_search_parameters {
     /// Values for the first trials. These trials combine depths, offload shares and stagings, because these parameters
     /// interact most.
@@ -58,7 +58,7 @@ struct dispatch_search_parameters {
     std::array<double, 5> weight_fits{0.0, 0.25, 0.5, 0.75, 1.0};
     std::array<double, 3> forward_waits{0.0, 0.5, 1.0};
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
-    /// Number of trials that are made even if the effort is spent, because a schedule is needed.
+    /// Number of trials that are made even if the effort is used up, because a schedule is needed.
     std::size_t least_trials = 8;
     /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
     /// number, a walk goes farther, and tries fewer changes a second time.
@@ -66,16 +66,16 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
-    /// Each of these four members is the number of values that are drawn, beginning with the least value.
+    /// Each of these four members is the number of values to draw from, beginning with the least value.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
     std::size_t most_lead = 9;
 };
 
-/// Searches for the run of a dispatcher that gives the shortest step: first by changing its parameters one after the
-/// other, as long as the step gets shorter; then by random exceptions to its rules, which are kept unless the step gets
-/// longer. `stop` is polled between runs and within them.
+/// Searches for the run of a dispatcher that gives the shortest step. The search first changes the dispatcher's
+/// parameters one after the other, as long as the step gets shorter. It then makes random exceptions to the
+/// dispatcher's rules, and keeps them unless the step gets longer. `stop` is polled between runs and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

@@ -17,13 +17,14 @@
 
 namespace optpipe {
 
-/// Simulates a step, and lets every rank start the best operation that is ready: gradients, then forwards that the
-/// memory allows, then weight gradients in the remaining time. Microbatches are in FIFO order on every stage.
+/// Simulates a step in which every rank starts the best operation that is ready. Gradients come first, then forwards
+/// that the memory allows, and then weight gradients in the remaining time. Microbatches are in FIFO order on every
+/// stage.
 ///
 /// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
-/// microbatches in flight can still be finished in order, each with the memory that its predecessors release (the
-/// banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded
-/// as a whole (`is_described_by_costs`).
+/// microbatches in flight can still be finished in order. Each may use the memory that earlier microbatches release
+/// (the banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or
+/// offloaded as a whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -51,8 +52,8 @@ public:
     /// A deterministic measure of work: the number of operations, ranks, stages and stashes visited.
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
-    /// All operations in the order in which they started. After a deadlock, operations are missing. `stop` is polled;
-    /// once it is true, the result is only the beginning of an order.
+    /// All operations in the order in which they started. After a deadlock, operations are missing. `stop` is polled.
+    /// Once it returns true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         detail::list_schedule(step_, *this, stop);
         return step_.take_started();
@@ -80,7 +81,7 @@ private:
     using hints = dispatch_hints<Graph>;
     enum class stash : std::uint8_t { none, on_device, leaving, on_the_way_out, on_host, coming, gone };
     struct stage_state {
-        std::vector<stash> stashes{}; ///< by microbatch
+        std::vector<stash> stashes{}; ///< indexed by microbatch
         std::size_t next_forward = 0;
         std::size_t next_gradient = 0;
         std::size_t cap = 1;
@@ -99,8 +100,8 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// For each microbatch, the memory that it keeps on the device, and the additional memory that it needs in the
-        /// worst case.
+        /// For each microbatch, the memory that it occupies on the device (`held`), and the additional memory that it
+        /// needs in the worst case.
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};
@@ -120,7 +121,7 @@ private:
         return limits;
     }
 
-    // Ends of operations.
+    // The functions below handle the ends of operations.
 
     constexpr std::size_t hint_of(stage s, std::size_t m) const { return cell_numbering{p_->graph}(s, microbatch{m}); }
     constexpr void want_weight(rank_state& r, const operation& op) {
@@ -144,7 +145,7 @@ private:
         }
     }
 
-    // Starts of operations.
+    // The functions below start operations.
 
     constexpr bool fits(rank r, memory_size amount) const { return step_.fits(r, amount); }
 
@@ -203,7 +204,7 @@ private:
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Leaves the stash of `gradient` on the device, because the gradient starts before the offload.
+    /// Lets the stash of `gradient` stay on the device, because the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -262,7 +263,7 @@ private:
         return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
     }
 
-    // Memory checks.
+    // The functions below check the memory.
 
     /// Whether the forward may start now, and whether its stash is to be offloaded.
     constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {
@@ -394,7 +395,7 @@ private:
         return true;
     }
 
-    // Transfers.
+    // The functions below handle transfers.
 
     constexpr bool can_start_transfer(const operation& op, rank r) const { return step_.is_free(op.kind, r); }
     constexpr void start_transfer(const operation& op, rank r, stash then) {

@@ -18,8 +18,8 @@
 namespace optpipe {
 namespace detail {
 
-/// One pass over a schedule without transfers. From left to right, each gap is filled with the first later operation of
-/// its rank that is ready, fits into the gap, and keeps the memory within the budget.
+/// One pass over a schedule without transfers. From the first gap to the last, each gap is filled with the first later
+/// operation of its rank that is ready, fits into the gap, and keeps the memory within the budget.
 template <pipeline_graph Graph> class gap_filler {
 public:
     constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
@@ -134,7 +134,7 @@ template <pipeline_graph Graph>
         const auto timed = simulate(p, candidate);
         if (!timed || stop()) return given;
         const auto final_times = time_order(p, candidate, stop);
-        if (!final_times) return given; // stopped
+        if (!final_times) return given; // the filling was stopped
         const auto next = objective_of(p, *final_times);
         if (next > value || stop()) return given;
         value = next;

@@ -22,7 +22,8 @@
 
 namespace optpipe {
 
-/// The values that `graph_dispatch_search` tries. Set by hand, the same for every problem; not tuned.
+/// The values that `graph_dispatch_search` tries. The values are set by hand, are the same for every problem, and
+/// aren't tuned.
 struct graph_dispatch_search_parameters {
     std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_options::no_limit};
     std::array<int, 3> further{0, 1, -1};
@@ -49,9 +50,9 @@ struct graph_dispatch_search_parameters {
     std::size_t trials_of_round = 20'000;
 };
 
-/// Searches for the run of a `graph_dispatcher` that gives the shortest step: first all combinations of its parameters,
-/// then simulated annealing. Each step of the annealing changes one thing at random: a parameter, the order of
-/// sequences, or a stage's storage option or number of microbatches in flight.
+/// Searches for the run of a `graph_dispatcher` that gives the shortest step. The search first tries all combinations
+/// of the dispatcher's parameters, and then uses simulated annealing. Each step of the annealing changes one thing at
+/// random: a parameter, the order of sequences, or a stage's storage option or number of microbatches in flight.
 template <pipeline_graph Graph> class graph_dispatch_search {
 public:
     /// `trials` is the number of runs of the dispatcher.
@@ -102,7 +103,7 @@ private:
             best = now;
         }
     }
-    /// The first options of the dispatcher, but with each stage's first storage option that doesn't offload.
+    /// Like `first_options`, but with each stage's first storage option that doesn't offload.
     graph_dispatch_options first_without_offloads() const {
         auto first = first_options(*p_);
         for (std::size_t s = 0; s < options_.size(); ++s)
@@ -110,7 +111,7 @@ private:
         return first;
     }
     /// Tries one careful run with the first storage options, and another with the options that hold least. Careful runs
-    /// hardly ever get stuck. Thus they give a first order, which also uses the memory well.
+    /// hardly ever get stuck. So they usually give a first order, and it uses the memory well.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
@@ -124,13 +125,13 @@ private:
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
     }
-    /// Tries all combinations of the parameters, with three orders of sequences (given, shortest first, longest
-    /// inside), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
-    /// careful run. With the longest sequences inside, orders were 1.4 % shorter in the mean than with these sequences
-    /// first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In loose v pipelines, orders were
-    /// 5 to 8 % shorter; in the worst setting, they were 2 % longer. Repeating at once was compared with a search in
-    /// which all careful runs came last, on 60 problems. After 0.3 s, orders were 1.8 % shorter (five shorter, none longer); after
-    /// 1 s, they were equal.
+    /// Tries all combinations of the parameters, with three orders of sequences (as given, shortest first, longest in
+    /// the middle), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
+    /// careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the mean than with these
+    /// sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In v pipelines with
+    /// loose memory limits, orders were 5 to 8 % shorter. In the worst setting, they were 2 % longer. On 60 problems,
+    /// this repetition at once was compared with a search in which all careful runs came last. After 0.3 s, orders were
+    /// 1.8 % shorter (five shorter, none longer); after 1 s, they were equal.
     void search_grid(graph_dispatch_options& best, duration& value) {
         std::size_t most_options = 1;
         for (const auto& kept : options_)
@@ -179,7 +180,8 @@ private:
                 all.push_back(std::move(some));
         return all;
     }
-    /// Every second place of a sorted list, and then the others backwards.
+    /// Returns every second element of a sorted list, followed by the other elements in reverse. The largest elements
+    /// are then in the middle.
     static std::vector<std::size_t> longest_inside(const std::vector<std::size_t>& sorted) {
         std::vector<std::size_t> found;
         for (std::size_t i = 0; i < sorted.size(); i += 2)
@@ -221,7 +223,7 @@ private:
         if (random_.below(with_.changes_per_draw) == 0) return with_.depths[random_.below(with_.depths.size())];
         return depth * (with_.least_factor + with_.factor_range * random_.share());
     }
-    /// Moves one sequence to the place of another sequence.
+    /// Moves one sequence to the position of another sequence.
     void move_sequence(std::vector<microbatch>& all) {
         std::vector<std::size_t> places;
         for (const microbatch m : all)

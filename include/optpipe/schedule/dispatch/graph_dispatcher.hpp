@@ -29,19 +29,19 @@ struct graph_dispatch_options {
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
-    /// The largest number of W that may wait on a rank. Waiting W fill the time in which nothing else can run. If the
-    /// number is 0, backwards are full, or each W runs right after its I.
+    /// The largest number of weight gradients that may wait on a rank. A waiting weight gradient runs when nothing else
+    /// can run. If the number is 0, backwards are full, or each W runs right after its I.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
     /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
-    /// Whether a forward and a gradient that can both start do so as a pair, if the problem has this pair and it saves
-    /// time. An operation doesn't wait for a partner: on 26 drawn problems, waiting gained nothing.
+    /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
+    /// saves time. An operation doesn't wait for a partner: on 26 random problems, waiting gained nothing.
     bool pairs = false;
 };
 
-/// Every stage's first storage option, and the microbatches in their order.
+/// Every stage's first storage option, and the microbatches in the order of the graph.
 template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_options(const basic_problem<Graph>& p) {
     graph_dispatch_options first;
     first.further.assign(p.graph.stages(), 0);
@@ -51,14 +51,13 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
     return first;
 }
 
-/// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
-/// pairs, gradients, then forwards that the memory and the number of microbatches in flight allow, then weight
-/// gradients.
-/// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
+/// Simulates a step of any graph, with any microbatches. Every rank starts the best operation that is ready. Pairs come
+/// first, then gradients, then forwards that the memory and the number of microbatches in flight allow, and then weight
+/// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory. In this case, the result lacks operations. A careful dispatcher takes memory
-/// only if the sequences in flight can still be finished in order, each with the memory that its predecessors release
-/// (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
+/// only if the sequences in flight can still be finished in order. Each may use the memory that earlier sequences
+/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
 /// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
 /// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
@@ -106,7 +105,7 @@ private:
     struct stage_state {
         std::size_t next_forward = 0;
         std::size_t next_gradient = 0;
-        std::size_t ended = 0; // gradients
+        std::size_t ended = 0; // gradients that have ended
         std::size_t cap = 1;
     };
     struct queue {
@@ -195,7 +194,8 @@ private:
         const auto pair = pair_of(one, *other);
         return saved > step_.slack() && fits(pair, of, r) ? std::optional{pair} : std::nullopt;
     }
-    /// The gradient, as an I or a B, with which the problem has a pair of forward `f`; empty if it has none.
+    /// The form of `gradient` (I or B) with which the problem has a pair of forward `f`; empty if there is no such
+    /// pair.
     std::optional<operation> gradient_in_pair(const operation& f, const operation& gradient) const {
         if (overlap_of(*p_, f, gradient)) return gradient;
         const auto other = sibling(gradient, gradient.kind == operation_kind::backward ? operation_kind::backward_input
@@ -299,7 +299,7 @@ private:
     std::vector<unsigned char> restored_;
     std::vector<microbatch> gradients_{};
     std::size_t most_slices_ = 1;
-    /// If careful.
+    /// Empty unless the dispatcher is careful.
     std::optional<safe_memory<Graph>> safe_{};
 };
 

@@ -10,7 +10,7 @@
 
 namespace optpipe::detail {
 
-/// The ends of the forwards and gradients placed until now, by cell.
+/// The ends of the forwards and gradients placed until now, indexed by cell.
 class known_ends {
 public:
     template <pipeline_graph Graph>

@@ -31,7 +31,7 @@ struct lane_builder {
     [[nodiscard]] constexpr std::size_t waiting_weights() const { return weights.size() - next_weight; }
     [[nodiscard]] constexpr bool has_weight() const { return waiting_weights() > 0; }
     [[nodiscard]] OPTPIPE_CONSTEXPR const operation& first_weight() const { return weights[next_weight]; }
-    /// Removes the first waiting weight gradient; the caller appends it.
+    /// Removes and returns the first waiting weight gradient, which the caller appends.
     OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
     /// Appends `op`, whose input is ready at `ready`.
@@ -48,8 +48,8 @@ struct lane_builder {
     }
 };
 
-/// The compute lanes of all ranks while an order is made, within a budget of memory. `Lane` is a `lane_builder` with
-/// the state of the policy that appends the operations.
+/// The compute lanes of all ranks while an order is made within a memory budget. `Lane` is a `lane_builder` with the
+/// state of the policy that appends the operations.
 template <pipeline_graph Graph, class Lane> class lane_builders {
 public:
     constexpr lane_builders(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget)

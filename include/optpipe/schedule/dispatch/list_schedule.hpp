@@ -19,8 +19,8 @@
 
 namespace optpipe::detail {
 
-/// The state of a step while a policy starts its operations in the order of time: the clock, and for each rank the
-/// lanes in use and the memory held.
+/// The state of a step while a policy starts its operations in the order of time. The state has the clock and, for each
+/// rank, the lanes in use and the memory held.
 template <pipeline_graph Graph> class running_step {
 public:
     using limits = per_rank<memory_size, Graph::rank_extent>;
@@ -32,11 +32,11 @@ public:
     }
 
     [[nodiscard]] constexpr duration now() const { return now_; }
-    /// The tolerance for times: rounding of sums of durations.
+    /// The tolerance for times, because sums of durations are rounded.
     [[nodiscard]] constexpr duration slack() const { return time_share * now_; }
-    /// The time when the inputs of `op` arrive, except its reload and recomputation; unlimited while unknown.
+    /// The time when the inputs of `op` arrive, not counting its reload and recomputation; unlimited while unknown.
     [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(*p_, op, ends_); }
-    /// The end of a forward or gradient that has started; otherwise unlimited.
+    /// The end of a forward or gradient if it has started, otherwise unlimited.
     [[nodiscard]] constexpr duration end_of(const operation& op) const { return ends_(op); }
     [[nodiscard]] constexpr bool is_free(operation_kind kind, rank r) const {
         const auto lanes = lanes_.of(kind, r);
@@ -49,13 +49,14 @@ public:
     /// The started operations, in the order in which they started. Call it once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
-    /// Starts an operation now. Contract: the lanes of the operation are free, and the memory that it takes fits.
+    /// Starts an operation now. Contract: the lanes of the operation are free, and there is room for the memory that it
+    /// takes.
     constexpr void start(const operation& op, rank r) {
         const auto stored = with_implied_storage(*p_, op);
         start_until(now_ + duration_of(*p_, stored), op, stored, r);
     }
-    /// Starts a pair now, for which `of` has the pair's duration and memory. Contract: the rank's lane is free, and
-    /// the memory that the pair takes fits.
+    /// Starts a pair now; `of` has the pair's duration and memory. Contract: the rank's lane is free, and there is room
+    /// for the memory that the pair takes.
     constexpr void start(const operation_pair& pair, const overlap& of, rank r) {
         const auto end = now_ + pair_duration(*p_, of, pair.forward, pair.backward);
         auto& held = device_[r.position()];
@@ -165,7 +166,7 @@ private:
     duration now_{};
     std::size_t pushed_ = 0;
     std::vector<event> events_{};
-    /// The ranks that the policy has to look at; and for each rank, whether it is among them.
+    /// The ranks that the policy has to look at (`queue_`), and for each rank, whether it is among them (`touched_`).
     std::vector<rank> queue_{};
     std::vector<unsigned char> touched_;
     operation_list<Graph> started_{};
@@ -174,7 +175,7 @@ private:
 
 /// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
 /// the operations that can start now, with `running_step::start`. At the end of each operation, `policy.end(operation,
-/// rank)` is called. `stop` is polled; once it is true, no further operations start.
+/// rank)` is called. `stop` is polled. Once it returns true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The memory of one rank while operations are placed in about the order of their starts: the memory held now, and all
-/// known releases.
+/// The memory of one rank while operations are placed in about the order of their starts. The ledger has the memory
+/// held now, and all known releases.
 class memory_ledger {
 public:
     OPTPIPE_CONSTEXPR memory_ledger() = default;
@@ -35,7 +35,7 @@ public:
     }
     /// Whether `amount` fits at the time of the last call of `advance`.
     [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
-    /// Declares that nothing takes memory before `now` from this call on.
+    /// Declares that from this call on, nothing takes memory before the time `now`.
     constexpr void advance(duration now) {
         now_ = std::max(now_, now);
         for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)

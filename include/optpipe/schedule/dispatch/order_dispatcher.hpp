@@ -22,17 +22,17 @@ namespace optpipe {
 struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses. With 1, the order stays as it is.
     std::size_t window = 8;
-    /// An operation waits if an operation earlier in the order gets its inputs soon: within this share of the waiting
-    /// operation's duration.
+    /// An operation waits for an operation that is earlier in the order if that operation gets its inputs soon. Soon
+    /// means within this share of the waiting operation's duration.
     double patience = 0.5;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     /// Contract: no storage option of the order offloads.
     bool careful = false;
 };
 
-/// Measured on 15 plans of lognormal and uniform draws (8 ranks × 32 microbatches), carried over to other draws: the
-/// best of the orders with these options is 5 % shorter than the given order on average. Each order takes 0.6 ms. With
-/// a window of 32, the memory often ran out.
+/// Measured on 15 plans of lognormal and uniform draws (8 ranks × 32 microbatches) that were carried over to other
+/// draws. On average, the best of the orders with these options is 5 % shorter than the given order. Each order takes
+/// 0.6 ms. With a window of 32, the memory often ran out.
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 
@@ -41,8 +41,8 @@ inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
 /// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
-/// ready and fits the memory. This closes the gaps that appear if the order was made for other durations. Forwards of a
-/// group's stages keep their order. Ranks may wait for each other's memory. In this case, the result lacks operations.
+/// ready and fits in memory. This closes the gaps that appear if the order was made for other durations. Forwards of a
+/// group's stages keep their order. If ranks wait for each other's memory, operations are missing from the result.
 /// Contract: no operation appears twice in the order, and the problem has all of the order's operations.
 template <pipeline_graph Graph> class order_dispatcher {
 public:

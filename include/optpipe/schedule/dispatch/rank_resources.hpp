@@ -31,7 +31,7 @@ public:
 
     struct start_time {
         duration start{};
-        /// The kind of memory in which the operation never fits; `start` is then unlimited.
+        /// The kind of memory in which the operation never fits, if there is one. In this case, `start` is unlimited.
         std::optional<memory_kind> lacks{};
     };
     /// The earliest start of an operation whose inputs are ready at `ready`.
@@ -49,7 +49,7 @@ public:
         }
         return {start, {}};
     }
-    /// Occupies the resources of an operation from `now` to `end`. After the call, nothing on the operation's rank
+    /// Occupies the resources of an operation from `now` to `end`. From this call on, nothing on the operation's rank
     /// takes memory before `now`.
     constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration now,
                           duration end) {
@@ -64,7 +64,7 @@ public:
     }
     /// Announces that an operation frees, at `end`, `amount` of the memory that other operations took on rank `r`.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }
-    /// Declares that nothing on the rank takes memory before `now` from this call on.
+    /// Declares that from this call on, nothing on the rank takes memory before the time `now`.
     constexpr void advance(rank r, duration now) {
         device_[r.position()].advance(now);
         host_[r.position()].advance(now);

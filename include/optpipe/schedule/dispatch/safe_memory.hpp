@@ -22,10 +22,10 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
     return limits;
 }
 
-/// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
+/// The memory of the sequences in flight, for the banker's algorithm (Dijkstra). Before an operation takes memory,
 /// `is_safe` checks that the sequences in flight can still be finished. Sequences are assumed to finish in the order in
-/// which they entered the pipeline, each with the memory that earlier sequences release. The need of a sequence is its
-/// memory peak if it runs alone, with full backwards where the problem has them.
+/// which they entered the pipeline. Each may use the memory that earlier sequences release. The need of a sequence is
+/// its memory peak if it runs alone, with full backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
@@ -115,7 +115,7 @@ private:
     /// cells.
     per_rank<std::vector<std::size_t>> unfinished_;
     per_rank<std::size_t> oldest_;
-    /// The memory of each sequence on each rank: the memory held now, and the peak if the sequence runs alone.
+    /// For each sequence on each rank, the memory held now, and the peak memory if the sequence runs alone.
     per_rank<std::vector<memory_size>> held_;
     per_rank<std::vector<memory_size>> peak_;
 };

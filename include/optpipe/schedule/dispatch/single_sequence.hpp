@@ -20,8 +20,9 @@ namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
 /// reverse. During a cell's forward and during its backward, the only other stashes on the rank thus belong to earlier
-/// cells. Options are chosen cell by cell: among the options that fit, the option that leaves the least memory on the
-/// device. If host memory is unlimited and any choice of options fits the device, this choice fits, too.
+/// cells. Options are chosen cell by cell. Each cell gets the option that leaves the least memory on the device among
+/// the options that fit. If host memory is unlimited and any choice of options fits on the device, this choice fits,
+/// too.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)
@@ -100,7 +101,7 @@ private:
     per_rank<memory_size> on_host_{};
 };
 
-/// An order that runs one sequence after the other; `option_of(stage, microbatch)` is the storage option of a cell.
+/// An order that runs one sequence after the other. `option_of(stage, microbatch)` is the storage option of a cell.
 template <pipeline_graph Graph, class OptionOf>
 [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p, const OptionOf& option_of) {
     basic_order<Graph> all{p.graph, {}};

@@ -28,8 +28,8 @@ struct weight_filling {
 
 namespace detail {
 
-/// Simulates lanes of F and I, and inserts the W of each rank in FIFO order: a W is inserted where the rank waits for
-/// an input, or needs the memory that the W frees.
+/// Simulates lanes of forwards and input gradients, and inserts the weight gradients of each rank in FIFO order. A
+/// weight gradient is inserted where the rank waits for an input, or needs the memory that the weight gradient frees.
 template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,

@@ -26,9 +26,10 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// The storage option, if the duration depends on it: for transfers, recomputations, and backwards that recompute.
+    /// The storage option. It is only set if the duration depends on it: for transfers, recomputations, and backwards
+    /// that recompute.
     std::optional<storage_index> storage{};
-    /// For a transfer: whether another transfer was running on the same link.
+    /// For a transfer, whether another transfer was running on the same link.
     bool shared = false;
     /// For a pair, the stage of its forward. `stage` and `kind` are those of its backward.
     std::optional<optpipe::stage> forward{};
@@ -87,14 +88,14 @@ public:
 
     /// Adds the measured schedule of the next step, in the units of the problem. Durations of messages are derived from
     /// the times of operations as far as possible. Throws `input_error` for operations that the problem doesn't have,
-    /// that appear twice, or without valid times.
+    /// that appear twice, or whose times are invalid.
     void add(const problem& p, const schedule& measured);
     void add(const problem& p, std::uint64_t step, const schedule& measured);
     /// Adds a step with measured messages.
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// Adds memory peaks of a rank; the profile keeps the highest peaks.
+    /// Adds memory peaks of a rank. The profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
     /// ranks. A number of warm-up steps that was given for this profile (`set_warm_up`) stays.
@@ -117,7 +118,7 @@ public:
     /// The total number of estimates, of operations and of messages.
     [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
-    /// All measurements kept, by step number.
+    /// All measurements kept, indexed by step number.
     [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
 
     static constexpr double usual_confidence = 0.95;

@@ -12,12 +12,12 @@
 
 namespace optpipe {
 
-/// When a cost counts as drifted.
+/// The conditions under which a cost counts as drifted.
 struct drift_options {
     /// Probability, from 0 to 1, that nothing is reported if nothing has drifted. Each of k costs is compared with an
     /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report, as a share of the operation's planned duration; for a message, as a share of the
+    /// The least change to report, as a share of the operation's planned duration. For a message, it is a share of the
     /// mean duration of a forward. If changes are smaller, another plan hardly gains anything. Not tuned.
     double least_change = 0.03;
 };
@@ -113,7 +113,8 @@ void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::
     }
 }
 
-/// The confidence that each of several comparisons needs to give the confidence of the options for all.
+/// The confidence that each of several comparisons needs so that all of them together have the confidence of the
+/// options.
 inline double each_confidence(const drift_options& options, std::size_t comparisons) {
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }

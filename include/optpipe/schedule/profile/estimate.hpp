@@ -17,13 +17,15 @@ struct estimate {
     std::size_t count = 0;
     std::size_t outliers = 0;
     duration median{};
-    /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normally distributed.
+    /// 1.4826 times the median absolute deviation. For normally distributed samples, this estimates the standard
+    /// deviation.
     duration spread{};
     /// The true median lies between `low` and `high` with probability `confidence`.
     duration low{};
     duration high{};
     /// The confidence of the interval from `low` to `high`. The interval is the narrowest that reaches the requested
-    /// confidence. The confidence is lower than requested if there are too few samples: fewer than six for 0.95.
+    /// confidence. The confidence is lower than requested if there are too few samples. For 0.95, fewer than six
+    /// samples are too few.
     double confidence = 0.0;
 };
 
@@ -47,8 +49,8 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
 }
 
 /// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Without this rule, if
-/// most samples are equal, all remaining samples would be outliers.
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Otherwise, if most
+/// samples were equal, all remaining samples would be outliers.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
@@ -67,14 +69,15 @@ struct median_interval {
 
 } // namespace detail
 
-/// Median, spread and confidence interval of at least one sample, without outliers.
+/// The median, spread and confidence interval of the samples that aren't outliers. Contract: there is at least one
+/// sample.
 [[nodiscard]] estimate estimate_of(std::vector<duration> samples, double confidence = 0.95);
 
 /// The number of values at the beginning that differ from the rest because of warm-up.
 ///
-/// The number is chosen to minimize the standard error of the remaining values; it is at most half of all values (MSER;
-/// White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last
-/// values left out must be outliers among the remaining values. Otherwise, a few noisy values could cause a long
+/// The number is chosen to minimize the standard error of the remaining values, and is at most half of all values
+/// (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The
+/// last values left out must be outliers among the remaining values. Otherwise, a few noisy values could cause a long
 /// warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 

@@ -9,8 +9,8 @@ namespace optpipe {
 /// The problem with the medians of the measurements. Memory and costs that weren't measured stay as planned. A full
 /// backward that was only measured as a whole is divided into I and W in the planned proportion. A recomputation that
 /// wasn't measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer,
-/// and an unmeasured pair changes like the sum of its parts. No pair becomes shorter than a part. Factors of
-/// microbatches and sizes of edges stay as planned, because samples were divided by them.
+/// and an unmeasured pair changes like the sum of its parts. No pair becomes shorter than either of its operations.
+/// Factors of microbatches and sizes of edges stay as planned, because samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe

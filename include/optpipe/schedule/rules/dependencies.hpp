@@ -26,20 +26,20 @@ struct stash_way {
     return is_gradient(kind) || kind == operation_kind::recompute;
 }
 
-/// How the operation's stash is stored, by the operation's storage option.
+/// How the operation's stash is stored, according to the operation's storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op) {
     return stash_way{storage_of(p, op)};
 }
 
-/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
-/// lane. At most one input is an operation of the same stage and microbatch. Other inputs are operations of other
-/// stages, of the stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6,
-/// with two exceptions. `validate` states them independently, and tests compare both statements. The JavaScript of
-/// `html_timeline.hpp` knows the input of the same stage.
+/// Implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md). They define the inputs of an operation, in
+/// addition to the order of its lane. At most one input is an operation of the same stage and microbatch. Other inputs
+/// are operations of other stages, of the stage's group, and of other slices of the sequence. Only this file states the
+/// rules 2, 3, 5 and 6, with two exceptions. `validate` states them independently, and tests compare both statements.
+/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
 ///
-/// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is none, it
-/// waits for the reload; if there is no reload either, for the forward.
+/// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is no
+/// recomputation, the gradient waits for the reload. If there is no reload either, it waits for the forward.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -124,9 +124,9 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
     return std::nullopt;
 }
-/// The operation of another stage that waits for the output of an operation in a chain, if there is one: the reverse of
-/// `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and microbatch may
-/// take its place.
+/// The operation of another stage that waits for the output of an operation in a chain, if there is one. This is the
+/// reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
+/// microbatch may take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)
         return forward(op.stage.next(), op.microbatch);
@@ -136,7 +136,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
 
 /// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if it
 /// is unknown. The result is unlimited if the end of an input is unknown. The function is always inlined, because
-/// callers know the kind, and little code remains. Without inlining, ZB auto and ZB-V on 64 ranks take a tenth longer.
+/// callers know the kind of operation, so that little code remains. Without inlining, ZB auto and ZB-V on 64 ranks take
+/// a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

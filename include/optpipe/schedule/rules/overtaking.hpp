@@ -4,7 +4,7 @@
 
 namespace optpipe {
 
-/// Whether a model of a problem lets microbatches overtake each other: whether the order of microbatches on a later
+/// Whether a model of a problem lets microbatches overtake each other. If it does, the order of microbatches on a later
 /// stage, or in the backward, may differ from their order on stage 0.
 enum class overtaking {
     /// The operations of each kind and stage run in the order of microbatches. With offloading, a model that forbids

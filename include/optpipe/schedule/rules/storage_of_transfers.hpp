@@ -57,9 +57,10 @@ template <pipeline_graph Graph>
 }
 
 /// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
-/// program, or from a builder need not name options. Its operations then have the stage's first option. If the first
-/// option has no transfers, but the sequence has transfers of a stage and microbatch, all operations of this stage and
-/// microbatch get the stage's first option that offloads the whole stash. All other operations stay as they are.
+/// program, or from a builder need not name options. An operation that doesn't name an option has the stage's first
+/// option. If the first option has no transfers, but the sequence has transfers of a stage and microbatch, all
+/// operations of this stage and microbatch get the stage's first option that offloads the whole stash. All other
+/// operations stay as they are.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

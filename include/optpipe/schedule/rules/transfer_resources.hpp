@@ -8,29 +8,29 @@
 
 namespace optpipe {
 
-/// Whether a transfer goes inward, that is, to the device. The functions below state rule 7 of a valid schedule
-/// (io/README.md): which copy engine and which channel of a host link a transfer occupies.
+/// Whether a transfer goes inward, that is, to the device. The functions below implement rule 7 of a valid schedule
+/// (io/README.md). The rule determines the copy engine and the channel of a host link that a transfer occupies.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// Number of a transfer's copy engine among the engines of its rank. The number is 1 for inward transfers if there is
-/// one engine per direction, and 0 otherwise.
+/// Index of a transfer's copy engine among the engines of its rank. The index is 1 for inward transfers if there is one
+/// engine per direction, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;
 }
-/// Number of a transfer's copy engine among the engines of all ranks, below `2 * ranks`.
+/// Index of a transfer's copy engine among the engines of all ranks, below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * r.position() + copy_engine_of(rules, inward);
 }
 
-/// Number of a transfer's channel among the channels of its link. The number is 1 for inward transfers on a full-duplex
+/// Index of a transfer's channel among the channels of its link. The index is 1 for inward transfers on a full-duplex
 /// link, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.duplex == duplex_kind::full && inward ? 1 : 0;
 }
-/// Number of a transfer's channel among the channels of all links, below `2 * ranks`.
+/// Index of a transfer's channel among the channels of all links, below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * std::size_t{rules.link[r]} + host_channel_of(rules, inward);

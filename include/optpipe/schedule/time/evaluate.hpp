@@ -20,9 +20,9 @@
 
 namespace optpipe {
 
-/// Gives an order its final times: the earliest times, with two exceptions. For `span`, the warm-up is postponed. With
-/// offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked
-/// between passes.
+/// Gives an order its final times. These are the earliest possible times, with two exceptions. For `span`, the warm-up
+/// is postponed. With offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary.
+/// `stop` is polled between passes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
@@ -42,8 +42,8 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
-/// The schedule `s`, which was made for other costs, with new times: its order is timed with the costs of this problem.
-/// If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
+/// Computes new times for the schedule `s`, which was made for other costs. The order of `s` is timed with the costs of
+/// this problem. If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {
@@ -73,11 +73,11 @@ template <pipeline_graph Graph, class Builder>
 
 } // namespace detail
 
-/// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
-/// long ask `stop`. If the problem isn't plain, a builder for plain problems gets a simpler problem in its place
-/// (`chain_problem`): a chain of stages, and one microbatch for each sequence, all with equal costs. The builder's
-/// order is then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`),
-/// unless the builder made pairs itself.
+/// The schedule of a builder that fits in the memory of the problem, or the reason why there is none. Builders that may
+/// take long poll `stop`. If the problem isn't plain, a builder for plain problems gets `chain_problem` in its place: a
+/// chain of stages, with one microbatch for each sequence and equal costs for all microbatches. The builder's order is
+/// then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`), unless the
+/// builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {

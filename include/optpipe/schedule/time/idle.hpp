@@ -28,7 +28,7 @@ enum class idle_cause {
     neighbour,
     /// No operation has all its inputs, because the next operation waits for a reload.
     copy,
-    /// Operations have their inputs, but none of them would fit the memory if it started now, before its time in the
+    /// Operations have their inputs, but none of them would fit in memory if it started now, before its time in the
     /// schedule.
     memory,
     /// An operation could run, but the schedule leaves the rank idle, because another operation comes first.
@@ -49,7 +49,7 @@ inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end, 
     return "";
 }
 
-/// A time in which a rank computes nothing, for one cause.
+/// A time in which a rank computes nothing, with a single cause.
 struct idle_time {
     optpipe::rank rank{};
     idle_cause cause{};
@@ -119,7 +119,7 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// Divides the gap before operation `next` into parts: a part ends when a further operation gets its inputs, or
+    /// Divides the gap before operation `next` into parts. A part ends when a further operation gets its inputs, or
     /// when the memory changes. Times that differ by at most `slack` count as equal.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
@@ -176,7 +176,7 @@ private:
     std::vector<duration> ready_;
     /// For each operation, whether its last input is a transfer.
     std::vector<bool> copied_;
-    /// Positions in the lane, sorted by the time of their inputs; the first `taken_` positions have been moved to
+    /// Positions in the lane, sorted by the time of their inputs. The first `taken_` positions have been moved to
     /// `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;
@@ -225,7 +225,7 @@ template <pipeline_graph Graph>
     return gaps;
 }
 
-/// How long a rank is idle, by cause.
+/// The total time that a rank is idle for each cause.
 struct idle_sums {
     std::array<duration, all_idle_causes.size()> by_cause{};
 

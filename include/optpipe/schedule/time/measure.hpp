@@ -24,7 +24,7 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// A change of the memory that a rank uses; negative if memory is freed.
+/// A change of the memory that a rank uses. The amount is negative if memory is freed.
 struct memory_change {
     duration time;
     memory_size amount;
@@ -125,11 +125,11 @@ memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank
 template <auto Ranks> struct measures_by_rank {
     duration objective{};
     duration makespan{};
-    /// The longest time that a rank is engaged.
+    /// The longest time from the first start to the last end of a rank's computations.
     duration span{};
     double bubble_rate = 0.0;
-    /// The share of its `busy` time that a rank spends on recomputation, as separate operations or inside the backward;
-    /// the maximum over all ranks.
+    /// The largest share of its `busy` time that any rank spends on recomputation, in operations of its own or inside
+    /// the backward.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};
@@ -143,7 +143,8 @@ template <auto Ranks> struct measures_by_rank {
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The time span in which each rank is engaged: from the first start to the last end of its computations.
+/// The time span in which each rank is engaged. It lasts from the first start to the last end of the rank's
+/// computations.
 template <auto Ranks> struct basic_engagement {
     /// The first start on each rank; unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};

@@ -20,7 +20,7 @@ namespace optpipe {
 struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
-    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: for
+    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step. For
     /// example, all operations are slow on a hot or busy device.
     double rank_correlation = 0.0;
     /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
@@ -55,8 +55,8 @@ private:
     static std::uint64_t key(purpose why, const operation& op);
     /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
-    /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. Integers are added, so that
-    /// the sum is the same on all platforms.
+    /// An approximately standard normal number. It is the sum of twelve uniform numbers minus six. Integers are added,
+    /// so that the sum is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;
@@ -67,11 +67,11 @@ private:
     double own_;
 };
 
-/// An order, prepared to be run many times with different durations.
+/// An order that is prepared to run many times with different durations.
 ///
 /// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span`, the warm-up is postponed as in a plan. The delay suits the durations of this step, although a
-/// real run doesn't know them beforehand. Borrows the problem.
+/// order. For `span`, the warm-up is postponed as in a plan. The delay is chosen for the durations of this step,
+/// although a real run doesn't know them beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.

@@ -24,7 +24,7 @@ constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Gr
         if (is_gradient(timed.op.kind) || timed.op.kind == operation_kind::recompute)
             due[cell(timed.op)] = std::min(due[cell(timed.op)], timed.start);
 
-    // The start of the next transfer on each engine and link, by direction.
+    // The start of the next transfer on each engine and link, in each direction.
     std::vector<duration> engine(2 * p.graph.ranks(), duration::unlimited());
     auto link = engine;
     std::sort(s.operations.begin(), s.operations.end(), starts_before);

@@ -26,15 +26,15 @@ struct reduced_step {
     std::vector<timed_reduction> reductions;
     /// The objective of the problem, with the reductions as part of the step.
     duration objective{};
-    /// The increase of the objective: the part of the reductions that isn't hidden.
+    /// The increase of the objective by the part of the reductions that isn't hidden.
     duration exposed{};
 };
 
-/// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each reduction runs after the
-/// last weight gradient of its stage, concurrently with the remaining operations. The reductions of a rank run one
-/// after the other. `times` are the durations of the reductions by stage, in the problem's unit. All pipelines are
-/// assumed to run the same schedule at the same times, so no reduction waits for another pipeline. O(n) for n
-/// operations, and O(S log S) for S stages.
+/// Simulates the reductions of a schedule as `lower` issues them with `lowering_options::reduce`. Each reduction runs
+/// after the last weight gradient of its stage, concurrently with the remaining operations. The reductions of a rank
+/// run one after the other. `times` are the durations of the reductions, indexed by stage, in the problem's unit. All
+/// pipelines are assumed to run the same schedule at the same times, so no reduction waits for another pipeline. O(n)
+/// for n operations, and O(S log S) for S stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr reduced_step simulate_reductions(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                          const per_stage<duration>& times) {

@@ -21,8 +21,8 @@
 namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules of a valid schedule (io/README.md) and the
-/// operations already placed allow. Each lane, link and memory keeps the order of the calls. A pair is placed by the
-/// call for its second part. O(1) amortized per operation.
+/// operations already placed allow. On each lane, link and memory, operations keep the order of the calls. A pair is
+/// placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -82,8 +82,8 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// The inputs of an operation. If both kinds of backward are possible as an input, the one that has been placed is
-    /// listed; B is listed if neither has been placed.
+    /// The inputs of an operation. If either kind of backward is possible as an input, the one that has been placed is
+    /// listed. If neither has been placed, B is listed.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
@@ -227,15 +227,15 @@ private:
     std::vector<storage_index> storage_;
     /// For each stage in a group, the microbatches whose forwards have been placed.
     std::vector<std::vector<microbatch>> forwards_{};
-    /// For each rank, the first part of a pair that waits for its second part; an operation that isn't marked as paired
-    /// if no pair waits. The list stays empty until a pair is placed.
+    /// For each rank, the first part of a pair that waits for its second part. If no pair waits, the element isn't
+    /// marked as paired. The list stays empty until a pair is placed.
     std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
 
-/// The peak memory of each rank if operations wait only for earlier operations of the order: the smallest limits with
-/// which `simulate` can time the order.
+/// The peak memory of each rank if operations wait only for earlier operations of the order. These peaks are the
+/// smallest limits with which `simulate` can time the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
@@ -289,7 +289,7 @@ constexpr refusal unknown_operation(const operation& op, std::size_t position) {
         position);
 }
 
-/// The refusal for an operation that can't come at its place in the order.
+/// The refusal for an operation that can't come at its position in the order.
 template <pipeline_graph Graph>
 constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
                               std::size_t position) {
@@ -371,9 +371,9 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times. Each lane, link and memory keeps the order. Within this order, every operation
-/// starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier operation of the
-/// order frees.
+/// Gives an order its earliest times. Operations keep their order on each lane, link and memory. Within this order,
+/// every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier
+/// operation of the order frees.
 ///
 /// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
 /// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of

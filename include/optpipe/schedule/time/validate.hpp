@@ -46,7 +46,8 @@ enum class broken_rule {
     host_memory,
 };
 
-/// One violation of a rule, as numbers. The meaning of the fields depends on the rule; `describe` puts them into words.
+/// One violation of a rule, described by numbers. The meaning of the fields depends on the rule. `describe` puts them
+/// into words.
 struct fault {
     broken_rule rule{};
     optpipe::rank rank{};
@@ -148,8 +149,8 @@ private:
     }
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
-    /// Rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has reported
-    /// transfers and recomputations that the option doesn't have.
+    /// Checks rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has
+    /// reported transfers and recomputations that the option doesn't have.
     constexpr void check_storage(const timed_operation& f) {
         const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {
@@ -186,7 +187,7 @@ private:
         after(again, in);
         after(g, again);
     }
-    /// Rule 1.
+    /// Checks rule 1 of a valid schedule.
     constexpr void check_backward(stage s, microbatch m, const timed_operation* i, const timed_operation* w,
                                   const timed_operation* b) {
         const auto any = forward(s, m);
@@ -204,7 +205,7 @@ private:
         if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
         if (!p_.full_backward && b) report(broken_rule::full_forbidden, any);
     }
-    /// Rules 2 and 3 along the edges that leave a stage.
+    /// Checks rules 2 and 3 along the edges that leave a stage.
     constexpr void check_edges(stage s, microbatch m, const timed_operation* f, const timed_operation* g) {
         p_.graph.for_each_edge_out_of(s, [&](const edge& e) {
             const double size = e.size * p_.microbatches.factors(s, m).message;
@@ -212,7 +213,7 @@ private:
             if (p_.costs[e.to].gradients != gradient_kind::none) after(g, gradient(e.to, m), size * p_.hop(e.to, s));
         });
     }
-    /// Rules 2 and 3 between the slices of a sequence, and within a group.
+    /// Checks rules 2 and 3 between the slices of a sequence, and within a group.
     constexpr void check_slice_and_group(stage s, microbatch m, const timed_operation* f, const timed_operation* g) {
         if (const auto before = p_.microbatches.slice_before(m)) {
             after(f, find(s, operation_kind::forward, *before));
@@ -254,8 +255,8 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
-    /// Rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, and `overlaps` lists
-    /// these pairs.
+    /// Checks rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, and `overlaps`
+    /// lists these pairs.
     constexpr void check_pairs(const std::vector<timed_operation>& own) {
         lane parts;
         for (const auto& timed : own)
@@ -384,7 +385,7 @@ constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedul
     detail::schedule_checker<Graph, Sink>{p, s, t, sink}.check();
 }
 
-/// A fault as a violation, with its place.
+/// Converts a fault to a violation, and says where it occurs.
 [[nodiscard]] inline violation violation_of(const fault& f) {
     const bool has_rank = f.rule != broken_rule::unknown_operation;
     return {has_rank ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)};
