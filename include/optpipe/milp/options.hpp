@@ -16,7 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are objectives in the model's direction. They are infinite if
+/// The state of a search. `incumbent` and `bound` are objective values of the user's model. They are infinite if
 /// unknown.
 struct progress {
     double incumbent = 0.0;
@@ -45,8 +45,8 @@ struct solve_options {
     /// nodes, and learned clauses. The given model isn't included. Deterministic searches check the memory limit only
     /// between rounds, and may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// A solution is optimal if objective and bound differ by no more than one of these gaps. The relative gap is from
-    /// 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
+    /// A solution is optimal if the distance between objective and bound is within at least one of these gaps. The
+    /// relative gap is from 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};

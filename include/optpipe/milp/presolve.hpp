@@ -21,7 +21,7 @@ struct presolve_options {
     /// Whether to allow reductions that keep an optimal solution, but not all feasible solutions. Disable dual
     /// reductions if rows are added later.
     bool dual_reductions = true;
-    /// Whether to allow reductions that map several points to one point, and so lose the values of some columns. If
+    /// Whether to allow reductions that map several points to one point, which loses the values of some columns. If
     /// rows of the original model are added later, disable these and dual reductions. `translate` then always has an
     /// answer.
     bool many_to_one = true;
@@ -45,8 +45,8 @@ struct undo_list;
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
-/// `unbounded`, the result has the model at which presolve stopped, and the feasible points of this model can be
-/// restored. If the status is `infeasible`, there is no model.
+/// `unbounded`, the result has the model at which presolve stopped. Feasible points of this model can be restored. If
+/// the status is `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -57,7 +57,7 @@ public:
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Memory in bytes. The number is an estimate, because undos have separate lists.
+    /// Memory in bytes. This is an estimate, because each undo has lists of its own.
     [[nodiscard]] std::size_t bytes() const;
     /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;

@@ -62,7 +62,7 @@ struct mps_row {
         }
         return infinity;
     }
-    /// Whether both sides can be satisfied. This is so if neither side is infinite on the wrong side.
+    /// Whether the row's sides can be satisfied: the lower side isn't +infinity, and the upper side isn't -infinity.
     [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 

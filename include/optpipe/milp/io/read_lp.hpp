@@ -157,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line, because readers couldn't read such a name everywhere.
+    /// Refuses a name that is a keyword at the start of a line, because such a name can't be read everywhere in a file.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())
@@ -223,7 +223,7 @@ private:
     }
 
     /// Sets the sides of a row as `body relation side` states. Refuses a constant in the body, because some programs
-    /// move it to the other side, and other programs ignore it.
+    /// move the constant to the other side, and other programs ignore it.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");

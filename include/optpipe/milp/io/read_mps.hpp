@@ -272,7 +272,7 @@ private:
     }
 
     /// Whether a line belongs to the first of several sets; only this set counts. Refuses a mix of lines with and
-    /// without a set's name, because their sets are unclear.
+    /// without a set's name, because it is unclear to which set the lines without a name belong.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())

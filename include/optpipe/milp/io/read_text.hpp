@@ -70,7 +70,7 @@ public:
     gunzip& operator=(const gunzip&) = delete;
     ~gunzip() { ::inflateEnd(&stream_); }
 
-    /// Appends the next part of the decompressed text to `text`. Returns whether more text may follow.
+    /// Decompresses the next part of the input and appends it to `text`. Returns whether more text may follow.
     [[nodiscard]] bool read(std::string& text) {
         if (!is_good_) return false;
         std::array<char, 1U << 16U> block{};

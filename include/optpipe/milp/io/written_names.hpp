@@ -26,7 +26,7 @@ struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;
 
-    /// A name that no row has.
+    /// Appends underscores to `name` until no row has this name.
     [[nodiscard]] std::string new_row(std::string name) const {
         while (std::find(rows.begin(), rows.end(), name) != rows.end())
             name += '_';

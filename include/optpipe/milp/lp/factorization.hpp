@@ -75,7 +75,8 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether updates have grown the factors by more than `largest_growth`. If so, a new factorization saves time.
+    /// Whether updates have made the factors larger by more than a factor of `largest_growth`. If so, a new
+    /// factorization saves time.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());
@@ -232,9 +233,9 @@ public:
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
     /// The pivot row of each column of the basis; below 0 if the column has no pivot.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// The number of slacks that are pivots. They are the first pivots.
+    /// The number of slacks that are pivots. These slacks are the first pivots.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
-    /// Replaces a column without a pivot by the slack of the row.
+    /// Replaces a column without a pivot by the slack of `row`.
     void stand_in(int row, int column) {
         out_.pivot(row, column, 1.0);
         row_done_[at(row)] = 1;

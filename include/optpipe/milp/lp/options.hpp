@@ -23,7 +23,7 @@ struct simplex_options {
     /// terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
-    /// The largest violation of a bound, and of optimality, in a reported result, in terms of the original program.
+    /// The largest violation of a bound or of optimality in a reported result, measured in the original program.
     double accepted_violation = 1e-7;
     /// Number of basis exchanges between two factorizations.
     int updates = 100;

@@ -53,7 +53,7 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working bounds differ from the program's bounds.
     [[nodiscard]] bool bounds_changed() const { return bounds_changed_; }
-    /// The direction in which all variables can move without limit, after `method_end::ray`.
+    /// A direction in which the variables can move without limit. Valid after `method_end::ray`.
     [[nodiscard]] std::vector<double> ray() const {
         std::vector<double> direction(at(t_.program.variables()), 0.0);
         direction[at(entering_)] = direction_;

@@ -18,7 +18,8 @@ class dual_ratio_test {
 public:
     /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving
     /// variable's distance from its bounds, beyond the primal tolerance. After the call, `entering()` is the entering
-    /// variable, or below 0 if there is none, and `flipped()` lists the variables that must flip to their other bound.
+    /// variable, or a negative number if there is none, and `flipped()` lists the variables that must flip to their
+    /// other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);

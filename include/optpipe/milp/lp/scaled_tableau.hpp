@@ -100,8 +100,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers that combine the rows of the program to the tableau row of basic column j. In this row, the
-    /// column has coefficient 1.
+    /// The multipliers with which the program's rows add up to the tableau row of basic column j. The column's
+    /// coefficient in this row is 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::lp {
 
-/// A primal and a dual point of a linear program, in its own (unscaled) terms.
+/// A primal and a dual point of a linear program, in the program's own (unscaled) terms.
 struct solution {
     std::vector<double> primal;
     std::vector<double> row_activity;

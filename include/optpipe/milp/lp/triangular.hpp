@@ -35,7 +35,8 @@ public:
         order_.reserve(size);
         stack_.reserve(size);
     }
-    /// All entries reachable from the seeds along the lists. The last entry of the result must be eliminated first.
+    /// All entries that can be reached from the seeds along the lists. The last entry of the result must be eliminated
+    /// first.
     const std::vector<int>& from(const std::vector<int>& seeds, const growing_lists& lists) {
         order_.clear();
         for (const int s : seeds)

@@ -41,8 +41,8 @@ struct margins {
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be a large number that was given instead of "no limit", because it is much larger
-    /// than the lower bound suggests.
+    /// Whether an upper bound may be just a large number that stands for "no limit". This is assumed if the bound is
+    /// much larger than the lower bound suggests.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

@@ -28,8 +28,8 @@ struct presolve_parameters {
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
-    /// Limit of the magnitude of the constant in x = constant + ..., divided by the magnitude of x's bounds. At this
-    /// limit, 4 of 16 digits are lost.
+    /// Limits |constant| / (magnitude of x's bounds) when x = constant + ... is substituted. At this limit, 4 of 16
+    /// digits are lost.
     double largest_cancellation = 1e4;
     /// Limits for elimination: number of terms of the row, number of terms of the column, and number of new nonzeros.
     /// New nonzeros are limited because the relaxation is solved many times, and fill costs more than the eliminated
@@ -43,20 +43,22 @@ struct presolve_parameters {
 
     /// Rows of integers are skipped if a coefficient exceeds this multiple of their unit.
     double largest_multiple = 1e6;
-    /// Limit of the work, in residues times terms, for finding the sums that an equation of integers can have.
+    /// Limit of the work for finding the sums that an equation of integers can reach. Work is the number of residues
+    /// times the number of terms.
     std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost if a row is treated as a multiple of another row.
     double parallel_share = 1e-3;
-    /// A column is fixed at a bound near its value if this causes at most this error in each of its rows.
+    /// A column whose value is near one of its bounds is fixed at this bound if each of its rows changes by at most
+    /// this amount.
     double negligible_noise = 1e-9;
 
-    /// Limits for dominated columns: work per call, and length of the longest row. Limits for cliques: work per call,
-    /// and size of the largest clique.
+    /// The limits for dominated columns are the work per call and the length of the longest row. The limits for cliques
+    /// are the work per call and the size of the largest clique.
     std::size_t domination_work = 2'000'000;
     std::size_t longest_domination_row = 200;
     std::size_t clique_work = 10'000'000;
     std::size_t largest_clique = 100;
-    /// Two limits of work: for all probing in one call, and for propagating one binary.
+    /// Two work limits. The first is for all probing in one call, and the second is for propagating one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
     /// Each row or column is compared with at most this number of earlier rows or columns with the same hash.

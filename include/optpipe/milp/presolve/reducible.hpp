@@ -19,7 +19,7 @@ struct column_entry {
     double coefficient = 0.0;
 };
 
-/// Range of a row's activity within the bounds of its columns: for each end, the sum of the finite terms, and the
+/// Range of a row's activity within the bounds of its columns. Each end consists of the sum of the finite terms and the
 /// number of infinite terms.
 struct activity_range {
     double least = 0.0;
@@ -153,7 +153,7 @@ public:
         if (value.noise > 0.0) add_noise(r, value.noise * size(x));
     }
 
-    /// Offset and costs in the model's own direction.
+    /// Offset and costs with the sign of the given model. (The stored costs are negated if the given model maximizes.)
     [[nodiscard]] double offset() const { return sign_ * offset_; }
     [[nodiscard]] double own_cost(variable x) const { return sign_ * cost(x); }
 

@@ -17,9 +17,9 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model. But for all values of the integers, some best point has an integral value
-    /// in this column. In propagation and learning, an implied column is treated like an integer. The search never
-    /// branches on it.
+    /// The column is continuous in the model. However, whatever values the integers have, some best point has an
+    /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
+    /// search never branches on it.
     implied,
 };
 
@@ -40,9 +40,9 @@ struct sparse_row {
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns, whether the upper bound is the better value if the rows allow both bounds.
+    /// For each implied column, whether its upper bound is the better value if the rows allow either bound.
     std::vector<unsigned char> prefers_upper;
-    /// For each column, the unit: a value in the model is `unit` times the value in this problem.
+    /// For each column, its unit: a value in the model is `unit` times the value in this problem.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
@@ -54,7 +54,7 @@ struct problem {
     double offset = 0.0;
     /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
-    /// Least distance between objectives of best points; 0 if unknown.
+    /// Least difference between the objectives of two best points; 0 if unknown.
     double objective_step = 0.0;
     numbers tolerances;
 

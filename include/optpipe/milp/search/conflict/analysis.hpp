@@ -22,7 +22,7 @@ struct learned_clause {
 
 /// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), applied to bounds
 /// instead of Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns
-/// (Achterberg, 2007). Bounds of continuous columns are always replaced by the literals that implied them.
+/// (Achterberg, 2007). Literals on continuous columns are always replaced by the literals that implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}

@@ -43,7 +43,7 @@ public:
         ++rules_;
         reset_current();
     }
-    /// Call it after backtracking.
+    /// Must be called after backtracking.
     void reset_current() { current_.reset(); }
     /// The next decision; empty if all decisions are made.
     [[nodiscard]] std::optional<literal> next(const domains& d) {

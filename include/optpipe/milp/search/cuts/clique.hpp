@@ -70,7 +70,8 @@ private:
     std::vector<std::vector<std::uint32_t>> cliques_of_;
 };
 
-/// Clique cuts: grows a set of pairwise excluding members greedily from each fractional member.
+/// Separates clique cuts. Starting from each fractional member, greedily grows a set in which any two members exclude
+/// each other.
 class clique_separation {
 public:
     clique_separation(const problem& p, const clique_table& t) : problem_{p}, table_{t}, shared_(2 * p.columns(), 0) {}

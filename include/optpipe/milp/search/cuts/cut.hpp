@@ -56,8 +56,8 @@ struct cut {
     return lengths > 0.0 ? sum / lengths : 0.0;
 }
 
-/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful, because its
-/// numbers differ too much in size or a tiny term has no bound.
+/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful. This is so if
+/// its numbers differ too much in size, or if a tiny term has no bound.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};

@@ -29,11 +29,11 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each of the
-    /// shares, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each number in
+    /// `shares`, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers for which measuring from the other bound is also tried.
+    /// Number of integers that are also tried with their distance measured from the other bound.
     std::size_t most_flips = 30;
     /// After division, the side must be at least this far from the integers below and above. If the side is too near
     /// the integer below, the cut is weak. If it is too near the integer above, coefficients are large. Coefficients
@@ -46,8 +46,8 @@ struct rounding_parameters {
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound such that the column's distance from it can be left out of the rounded sum.
-/// With `relaxing`, only integers stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound from which the column's distance can be left out of the rounded sum. With
+/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of

@@ -27,7 +27,7 @@ struct literal {
 
 [[nodiscard]] constexpr literal at_least(std::size_t column, double value) { return {lower_of(column), value}; }
 [[nodiscard]] constexpr literal at_most(std::size_t column, double value) { return {upper_of(column), -value}; }
-/// Valid only for literals of integral columns.
+/// The literal that holds if and only if `l` doesn't hold. Valid only for literals of integral columns.
 [[nodiscard]] constexpr literal negation(literal l) { return {opposite(l.bound), 1.0 - l.value}; }
 /// Whether a column with this value makes the literal true.
 [[nodiscard]] constexpr bool holds_at(literal l, double value, double slack = 0.0) {

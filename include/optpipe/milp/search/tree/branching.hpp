@@ -22,7 +22,7 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The integer columns that are fractional at the point. Only columns with the highest priority among them are
+/// The integer columns that are fractional at the point. Among them, only the columns with the highest priority are
 /// returned.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
@@ -50,15 +50,15 @@ struct branching_parameters {
     /// Number of observations in each direction that make a pseudocost reliable. With fewer observations, less time is
     /// spent at the top of the tree. Achterberg, Koch and Martin use 8.
     std::size_t reliable = 4;
-    /// Largest number of columns that are tried at a node, and largest number of consecutive candidates that aren't
-    /// better than the best candidate.
+    /// Largest number of columns that are tried at a node. The trials also end after `lookahead` consecutive columns
+    /// that aren't better than the best one.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
     /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
     /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first even if its integer is farther away by this distance (in units of the column),
-    /// because increasing a column usually has more consequences.
+    /// The up child is searched first even if its integer is up to this much farther away (in units of the column).
+    /// Increasing a column usually has more consequences.
     double up_margin = 0.2;
 };
 
@@ -70,8 +70,7 @@ public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is the bound of the current relaxation. The relaxation is the same after the call, but its basis has
-    /// been set again.
+    /// `bound` is the bound of the current relaxation. The call restores the relaxation, but sets its basis again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),
