@@ -26,7 +26,7 @@ struct infeasibility {
 /// The sum of the terms at `values`. The sum is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
-/// The objective at `values`, including the offset. It isn't negated if the model maximizes.
+/// The objective at `values`, including the offset. The result isn't negated if the model maximizes.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check is

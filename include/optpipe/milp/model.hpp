@@ -110,9 +110,9 @@ private:
 /// Whether all columns of the row are integers, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
-/// The variable's name, or its column's number as in "x7" if it has none.
+/// The variable's name. If the variable has none, a name made from its index, such as "x7".
 [[nodiscard]] std::string name_of(const model& m, variable x);
-/// The row's name, or its number as in "r3" if it has none.
+/// The row's name. If the row has none, a name made from its index, such as "r3".
 [[nodiscard]] std::string name_of(const model& m, row r);
 
 } // namespace optpipe::milp

@@ -26,8 +26,8 @@ struct progress {
     double seconds = 0.0;
 };
 
-/// Takes solutions from a progress callback, with one value per variable of the model. A solution that passes the check
-/// and is better than the incumbent replaces it.
+/// Takes solutions from a progress callback, with one value per variable of the model. A solution replaces the
+/// incumbent if it passes the check and is better.
 class solution_sink {
 public:
     void offer(std::span<const double> values);
@@ -66,7 +66,7 @@ struct solve_options {
     /// Whether to run branch and bound on relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// Tolerance of rows, bounds and integrality, for incumbents and in all comparisons. Must be positive.
+    /// Tolerance of rows, bounds and integrality. It applies to incumbents and to all comparisons. Must be positive.
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and otherwise about once per interval.

@@ -45,7 +45,7 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// The objective of the incumbent and the bound at one time. They have the sign of the model, and are infinite while
+/// The objective of the incumbent and the bound at one time. Both have the sign of the model, and are infinite while
 /// unknown.
 struct gap_sample {
     double seconds = 0.0;
@@ -62,7 +62,7 @@ struct statistics {
     std::size_t cuts = 0;
     std::size_t restarts = 0;
     std::size_t solutions = 0;
-    /// Peak memory in bytes, as `solve_options::memory_limit` counts it.
+    /// Peak memory in bytes. The same memory is counted as for `solve_options::memory_limit`.
     std::size_t memory = 0;
     double seconds = 0.0;
     std::vector<gap_sample> history;
@@ -70,7 +70,8 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// A bound on the objective of all points: a lower bound if the model minimizes, an upper bound if it maximizes.
+    /// A bound on the objective of all points. It is a lower bound if the model minimizes, and an upper bound if it
+    /// maximizes.
     double bound = 0.0;
     /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
     double objective = 0.0;

@@ -12,8 +12,8 @@ namespace optpipe {
 /// The costs of a pipeline for any microbatch size. The number of samples in a step is fixed, so with twice as many
 /// microbatches, each has half the size.
 ///
-/// Costs, memory sizes, limits and delays are interpolated linearly between two measured sizes. Beyond the measured
-/// sizes, they are extrapolated. They are never negative.
+/// Costs, memory sizes, limits and delays are interpolated linearly between two measured sizes. Values beyond the
+/// measured sizes are extrapolated. No value is negative.
 class costs_by_size {
 public:
     /// `measured` contains one problem per microbatch size, for at least two sizes. Each problem has the number of

@@ -85,10 +85,10 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. These are
-    /// the layer's input, queries, keys and values, the output of attention, the input of the feed-forward part (one
-    /// copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer without a
-    /// gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. These
+    /// elements are the layer's input, queries, keys and values, the output of attention, the input of the feed-forward
+    /// part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer
+    /// without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();

@@ -12,10 +12,11 @@
 
 namespace optpipe::detail {
 
-/// The cuts of a model's layers. A cut is a set of layers that the first stages of a pipeline may hold. If a layer is
-/// in a cut, all layers that feed it are, too. If a layer with a backward is in a cut, all layers without a backward
-/// are, too. Layers that belong together can't be divided, and form one piece with all layers that lie between them.
-/// Cuts have indices: a cut's index is above the indices of its proper subsets, and cut 0 is empty.
+/// The cuts of a model's layers. A cut is a set of layers that the first stages of a pipeline may hold. A cut that
+/// contains a layer also contains all layers that feed this layer. A cut that contains a layer with a backward also
+/// contains all layers without a backward. Layers that belong together can't be divided, and form one piece with all
+/// layers that lie between them. Cuts have indices: a cut's index is above the indices of its proper subsets, and cut 0
+/// is empty.
 class layer_cuts {
 public:
     /// A cut with one piece more or less than another cut, and the piece by which they differ.

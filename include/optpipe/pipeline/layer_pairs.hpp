@@ -55,8 +55,8 @@ struct work_parts {
     return {length_of(layer.costs, kind) - layer.backward_comm, layer.backward_comm};
 }
 
-/// The kinds of backward that can be paired with a forward. The backward is of a stage of the pipeline `p` that
-/// computes these gradients.
+/// The kinds of backward that may be paired with a forward, for a stage of the pipeline `p` that computes these
+/// gradients.
 [[nodiscard]] inline std::vector<overlap_kind> pair_kinds(const problem& p, gradient_kind gradients) {
     std::vector<overlap_kind> kinds;
     if (gradients == gradient_kind::full && p.full_backward) kinds.push_back(overlap_kind::backward);
@@ -84,7 +84,7 @@ public:
     [[nodiscard]] bool has_measured() const { return !measured_.empty(); }
     [[nodiscard]] double contention() const { return contention_; }
 
-    /// The duration of a pair of two stages with these layers, in order. If no pairs were measured, it is
+    /// The duration of a pair of two stages with these layers, in order. If no pairs were measured, the duration is
     /// `overlap_duration` of the sums over the layers. Otherwise, layers run in pairs: the first layer of the forward
     /// with the last layer that has a backward, and so on. The remaining layers of the longer list run alone. A pair of
     /// layers that wasn't measured takes `overlap_duration`, but no longer than the two layers in succession.

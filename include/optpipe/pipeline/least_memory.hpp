@@ -19,8 +19,8 @@ struct least_memory_result {
     /// some stages have only options that offload, and the host is too small for their stashes.
     memory_size needed{};
     /// `options` has the storage option of each of the rank's stages, in model order. `with_options` is the device
-    /// memory that the rank takes with these options. They meet the rank's limit with the least host memory. If no
-    /// options meet the limit, the rank takes `needed`.
+    /// memory that the rank takes with these options. The options meet the rank's limit with the least host memory. If
+    /// no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. `needed` assumes that all microbatches of a stage
@@ -178,9 +178,9 @@ template <pipeline_graph Graph>
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and any microbatches. It is the memory of one stage
-/// while it runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores slices,
-/// groups and the memory that edges hold.
+/// A lower bound on the device memory of rank `r` for any graph and any microbatches. The bound is the memory of one
+/// stage while it runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores
+/// slices, groups and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

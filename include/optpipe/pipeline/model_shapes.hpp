@@ -7,8 +7,8 @@
 
 namespace optpipe::model_shapes {
 
-// The shapes of published models: layers, widths, heads and vocabulary. They are from the cited papers, and from the
-// config.json files published with the weights. The user adds rates and parallelism:
+// The shapes of published models: layers, widths, heads and vocabulary. The shapes are from the cited papers, and from
+// the config.json files published with the weights. The user adds rates and parallelism:
 //
 //     auto model = model_shapes::mixtral_8x7b;
 //     model.expert_parallel = 8;

@@ -28,8 +28,8 @@ struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors. It is at least the duration of the pair's longer
-    /// operation.
+    /// Duration of the pair if its microbatches have no factors. The pair takes at least as long as the longer of its
+    /// two operations.
     optpipe::duration duration{};
     /// Device memory that the pair takes while it runs, in addition to the memory of its two operations.
     memory_size memory{};

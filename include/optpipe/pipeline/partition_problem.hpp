@@ -62,8 +62,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 }
 
 /// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
-/// have two stages per rank, as a loop and as a v. They are left out if there is only one rank, or if there are too few
-/// layers for two stages per rank.
+/// have two stages per rank, as a loop and as a v. These two placements are left out if there is only one rank, or if
+/// there are too few layers for two stages per rank.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
@@ -72,9 +72,8 @@ class layer_cuts;
 
 /// The violations in the layers. Each layer is checked as if it were a stage.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations that concern several layers. These are sums over all layers that are out of range, layers without a
-/// common storage option, and layers without a backward that come after layers with one. Contract: each layer is valid
-/// by itself.
+/// Violations that concern several layers. Reports sums over all layers that are out of range, a missing common storage
+/// option, and layers without a backward that come after layers with one. Contract: each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);

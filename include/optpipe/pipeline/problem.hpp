@@ -34,8 +34,8 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation until a dependent operation on another rank may start. It is one number for
-/// all ranks, or one number per ordered pair of ranks.
+/// The time from the end of an operation until a dependent operation on another rank may start. The time is one number
+/// for all ranks, or one number per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
@@ -101,7 +101,7 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has exactly the options that its costs describe. These are `keep` and, if the costs have
+/// Whether every stage has exactly the options that its costs describe. These options are `keep` and, if the costs have
 /// transfer times, `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
@@ -152,7 +152,7 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe. These are `keep` and, if the costs have
+    /// Gives the stage these costs, and the options that they describe. These options are `keep` and, if the costs have
     /// transfer times, `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
@@ -279,8 +279,8 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The scale for comparisons of memory. It is the largest stash, `kv`, `held` of an edge, memory of a pair, or
-    /// device memory limit. A limit counts for no more than the sum of all stashes of its rank. Thus a huge number
+    /// The scale for comparisons of memory. The scale is the largest stash, `kv`, `held` of an edge, memory of a pair,
+    /// or device memory limit. A limit counts for no more than the sum of all stashes of its rank. Thus a huge number
     /// meant as "no limit" doesn't make the comparisons on other ranks too coarse.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};

@@ -175,9 +175,9 @@ template <std::size_t Count, class Lists>
 /// lengths of the sequences. Slices attend to the earlier slices of their sequence, so the last slice takes longest.
 /// With k = 1, sequences aren't cut.
 ///
-/// `attention_share` is the share of attention in a forward of the sequence for which the stages' costs are given. It
-/// is one number for all stages, or a list with one number per stage. This sequence has `costed_length` tokens. The
-/// default is the mean of `tokens`.
+/// `attention_share` is the share of attention in a forward of the sequence for which the stages' costs are given. The
+/// share is one number for all stages, or a list with one number per stage. The costs are given for a sequence of
+/// `costed_length` tokens. The default is the mean of `tokens`.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
@@ -202,7 +202,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// The lengths, in tokens, of `k` slices of one sequence that take about the same time. They are the lengths of
+/// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
 /// last slices may end elsewhere. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
@@ -246,7 +246,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths. Its quadratic work is the sum of the squares of these lengths.
+/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for a single document
 /// whose length is the mean length of the microbatches.

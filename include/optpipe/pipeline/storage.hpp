@@ -25,9 +25,9 @@ inline constexpr std::size_t longest_storage_name = 32;
 struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory of the stash after the forward. It is at most the stage's activation, and less only if something
-    /// is recomputed. It has no default here, and must be set (`keep_stash` sets it to the activation). In files, the
-    /// default is the activation.
+    /// Device memory of the stash after the forward. The memory is at most the stage's activation, and less only if
+    /// something is recomputed. `held` has no default here, and must be set (`keep_stash` sets it to the activation).
+    /// In files, the default is the activation.
     memory_size held = memory_size::unlimited();
     /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
     /// operation.
@@ -80,7 +80,7 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe. These are `keep` and, if the costs have transfer times, `offload`.
+/// The options that these costs describe. These options are `keep` and, if the costs have transfer times, `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;

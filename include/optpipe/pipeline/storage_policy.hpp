@@ -50,8 +50,8 @@ template <class P> consteval bool check_storage_policy() {
 
 namespace storage {
 
-/// Allows options by kind, as in `keep | offload | selective`. An option that recomputes and also offloads is allowed
-/// only if both of its kinds are.
+/// Allows options by kind, as in `keep | offload | selective`. An option that recomputes and also offloads needs
+/// permission for recomputing and for offloading.
 struct kinds {
     bool keeps = false;
     bool offloads = false;
@@ -120,8 +120,8 @@ template <class M> consteval auto storage_member() {
 
 /// A memory model that also describes how a stash may be stored.
 ///
-/// Semantics: `storage(s, S)` returns the storage options of stage s of S stages. Their names are distinct. One option
-/// keeps the full activation of `costs(s, S)`.
+/// Semantics: `storage(s, S)` returns the storage options of stage s of S stages. The options of a stage have distinct
+/// names. One option keeps the full activation of `costs(s, S)`.
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };

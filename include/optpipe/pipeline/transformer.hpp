@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// Puts the same number of layers on each stage. If layers remain, each of the first stages gets one more.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, to make
-    /// up for the embedding and the output layer.
+    /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, which
+    /// makes up for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -64,9 +64,10 @@ template <std::size_t Stages = dynamic> using listed_layers = basic_listed_layer
 
 static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
 
-/// Computed costs of a transformer, in milliseconds and gigabytes (10^9 bytes). They are a first guess until there is a
-/// measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each layer takes
-/// sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost nothing.
+/// Computed costs of a transformer, in milliseconds and gigabytes (10^9 bytes). Computed costs are a first guess until
+/// there is a measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each
+/// layer takes sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost
+/// nothing.
 ///
 /// An aggregate for designated initializers. `hidden`, `sequence`, `layers` and `compute_rate` must be given.
 template <class Split = even_layers> struct transformer {
@@ -77,7 +78,7 @@ template <class Split = even_layers> struct transformer {
 
     Split layers{};
     std::size_t hidden = 0;
-    /// Number of attention heads. It is used only if `recompute_cheap_layers` is false.
+    /// Number of attention heads. The number is used only if `recompute_cheap_layers` is false.
     std::size_t heads = 0;
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
@@ -90,12 +91,13 @@ template <class Split = even_layers> struct transformer {
     /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
     /// precision.
     double bytes_per_parameter = 18.0;
-    /// Number of parameters of a layer, divided by h². It is above 12 if the feed-forward part is wider than 4h.
+    /// Number of parameters of a layer, divided by h². The number is above 12 if the feed-forward part is wider than
+    /// 4h.
     double parameters_per_layer = 12.0;
     /// Whether LayerNorm, GeLU and the dropout mask are recomputed instead of stashed.
     bool recompute_cheap_layers = true;
-    /// Duration of recomputing the norms, as a share of a layer's forward. It depends on memory bandwidth, not on
-    /// arithmetic.
+    /// Duration of recomputing the norms, as a share of a layer's forward. The duration depends on memory bandwidth,
+    /// not on arithmetic.
     double norm_share = 0.03;
     /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;

@@ -18,8 +18,8 @@
 namespace optpipe::milp {
 namespace detail {
 
-/// The text for messages. It has '?' in place of characters that aren't printable ASCII, and is cut to `limit`
-/// characters.
+/// The text as it is shown in messages. Characters that aren't printable ASCII become '?', and the text is cut to
+/// `limit` characters.
 inline std::string shown(std::string_view text, std::size_t limit = 60) {
     std::string result{text.substr(0, limit)};
     for (auto& c : result)

@@ -210,7 +210,7 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Eliminates in one column: subtracts multiples of its entry in the pivot row from its other entries.
+    /// Eliminates the entries of one column by subtracting multiples of the column's entry in the pivot row.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

@@ -19,15 +19,15 @@ struct simplex_parameters {
     double least_pivot_of_few = 1e-9;
     double least_pivot_of_some = 3e-8;
     double least_pivot_of_many = 1e-7;
-    /// The primal method's least pivot: with fresh factors, and with updated factors.
+    /// The primal method's least pivot with fresh factors, and with updated factors.
     double least_pivot_of_fresh = 1e-9;
     double least_pivot_of_updated = 1e-8;
-    /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its values by row and
-    /// by column differ by more than `pivot_agreement` · max(1, pivot).
+    /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its value computed by
+    /// row and its value computed by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
     /// The dual ratio test chooses the last group of breakpoints whose best pivot is at least this share (0 to 1) of
-    /// the largest pivot of all groups. The last group gives the longest step.
+    /// the largest pivot of all groups. Later groups give longer steps.
     double share_of_largest_pivot = 0.1;
     /// The next group of breakpoints reaches farther by this factor, as long as every breakpoint of the current group
     /// flips its variable to the other bound.
@@ -41,7 +41,7 @@ struct simplex_parameters {
     /// Stored weights are at least `least_weight`.
     double acceptable_weight = 0.25;
     double least_weight = 1e-4;
-    /// Limit of the Devex weights of the primal method. If a weight exceeds it, all weights are reset to 1.
+    /// Limit of the Devex weights of the primal method. If a weight exceeds the limit, all weights are reset to 1.
     double largest_weight = 1e7;
 
     // Parameters for degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber all
@@ -58,8 +58,9 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, or if a new pivot is smaller
-    /// than `least_updated_pivot` or has a relative error above `update_agreement`.
+    /// The basis is factorized anew if its factors have grown by a factor of `largest_growth` because of updates. It is
+    /// also factorized anew if a new pivot is smaller than `least_updated_pivot` or has a relative error above
+    /// `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;
@@ -68,17 +69,17 @@ struct simplex_parameters {
 
     // Parameters for sparsity (Hall and McKinnon, 2005). Densities are shares of nonzeros (0 to 1).
 
-    /// The solve first finds the positions of the nonzeros if the density of the right-hand side is below
-    /// `sparse_input`, and the expected density of the result is below `sparse_result`.
+    /// A solve first finds the positions of the nonzeros if the density of the right-hand side is below `sparse_input`,
+    /// and the expected density of the result is below `sparse_result`.
     double sparse_input = 0.05;
     double sparse_result = 0.1;
     /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. A result without a list of
     /// nonzeros multiplies the expected density by `density_doubt`. A later solve will then list its nonzeros again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
-    /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. Above
-    /// `by_columns`, it is computed by columns; above `by_sweep`, by a sweep over rows; otherwise, with a list of
-    /// nonzeros.
+    /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the
+    /// density is above `by_columns`, the pivot row is computed by columns. If it is above `by_sweep`, a sweep over
+    /// rows is used. Below that, a list of nonzeros is used.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
@@ -91,8 +92,9 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Two limits per attempt: the number of rounds of the dual and the primal method, and the number of iterations (a
-    /// constant, plus a number per column and row). An attempt reaches the limit of iterations only if it cycles.
+    /// Two limits per attempt. One is the number of rounds, in which the dual and the primal method run alternately.
+    /// The other is the number of iterations, which is a constant plus a number per column and row. An attempt reaches
+    /// the iteration limit only if the method cycles.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;

@@ -12,8 +12,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Chooses the row that leaves the basis in the dual simplex method. This is the row with the largest violation² /
-/// weight. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
+/// Chooses the row that leaves the basis in the dual simplex method. The row with the largest violation² / weight is
+/// chosen. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
 class dual_pricing {
 public:
     dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. It finishes a solve if the
-/// dual method had to shift costs. `Interrupt` is called once per iteration.
+/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. The primal method finishes a
+/// solve if the dual method had to shift costs. `Interrupt` is called once per iteration.
 template <class Interrupt> class primal_method {
 public:
     primal_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
@@ -117,8 +117,8 @@ private:
         const double rate = direction_ * column_[row];
         return rate > 0.0 ? limit{t_.value[j] - t_.lower[j], rate} : limit{t_.upper[j] - t_.value[j], -rate};
     }
-    /// The ratio test of Harris (1973). Among the rows that block within the tolerance, it chooses the row with the
-    /// largest pivot.
+    /// The ratio test of Harris (1973). Chooses the row with the largest pivot among the rows that block within the
+    /// tolerance.
     void choose_row() {
         double relaxed = std::numeric_limits<double>::infinity();
         const bool fresh = t_.factors.updates() == 0;

@@ -12,8 +12,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973). Breakpoints that differ
-/// by at most the tolerance form a group, and the largest pivot of a group may be chosen.
+/// The dual ratio test with bound flipping (the long-step rule). As in the test of Harris (1973), breakpoints that
+/// differ by at most the tolerance form a group, and the largest pivot of a group may be chosen.
 class dual_ratio_test {
 public:
     /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving

@@ -60,8 +60,8 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimal objective of the last solve. After `cutoff` or a limit, it is a valid lower bound on the optimal
-    /// objective.
+    /// The optimal objective of the last solve. If the solve ended with `cutoff` or at a limit, the result is a valid
+    /// lower bound on the optimal objective.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.

@@ -251,8 +251,7 @@ private:
         }
         row.index.resize(kept);
     }
-    /// Computes the entries for a dense `rho`. For such vectors, it isn't worthwhile to list nonzero entries on the
-    /// fly.
+    /// Computes the entries for a dense `rho`. Listing the nonzero entries of a dense vector isn't worthwhile.
     void sweep_rows(const work_vector& rho, work_vector& row) const {
         const auto& a = program.by_row;
         double* const values = row.value.data();

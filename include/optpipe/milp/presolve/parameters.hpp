@@ -11,14 +11,15 @@ namespace optpipe::milp::presolving {
 /// hundredths of a second.
 struct presolve_parameters {
     /// A better bound of a continuous column with a finite range must reduce that range by at least this share (0 to
-    /// 1). Without this share, two rows could tighten each other's columns forever, by smaller and smaller amounts.
+    /// 1). If any gain were enough, two rows could tighten each other's columns forever, by smaller and smaller
+    /// amounts.
     double least_gain = 0.02;
     /// Bounds with larger magnitudes aren't derived, because they are useless for a relaxation and scale it badly. A
     /// given bound with a larger magnitude becomes a row.
     double largest_bound = 1e7;
 
-    /// Tightening must reduce a coefficient by at least this share of it (0 to 1). The share is larger if probing finds
-    /// the change, because every such change makes all rules examine the row again.
+    /// Tightening must reduce a coefficient by at least this share (0 to 1) of the coefficient. A larger share is
+    /// required if probing finds the change, because every such change makes all rules examine the row again.
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
@@ -28,8 +29,8 @@ struct presolve_parameters {
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
-    /// Limits |constant| / (magnitude of x's bounds) when x = constant + ... is substituted. At this limit, 4 of 16
-    /// digits are lost.
+    /// Limits |constant| / (magnitude of x's bounds) when x = constant + ... is substituted. With a ratio of 1e4, 4 of
+    /// 16 digits are lost.
     double largest_cancellation = 1e4;
     /// Limits for elimination: number of terms of the row, number of terms of the column, and number of new nonzeros.
     /// New nonzeros are limited because the relaxation is solved many times, and fill costs more than the eliminated
@@ -58,7 +59,7 @@ struct presolve_parameters {
     std::size_t longest_domination_row = 200;
     std::size_t clique_work = 10'000'000;
     std::size_t largest_clique = 100;
-    /// Two work limits. The first is for all probing in one call, and the second is for propagating one binary.
+    /// Two work limits. One is for all probing in a call, and the other is for propagating one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
     /// Each row or column is compared with at most this number of earlier rows or columns with the same hash.

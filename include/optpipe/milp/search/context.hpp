@@ -73,8 +73,7 @@ struct context {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the cutoff is determined by the user's gap. If not, the step between possible objective values
-    /// determines it.
+    /// Whether the user's gap determines the cutoff, and not the step between possible objective values.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the

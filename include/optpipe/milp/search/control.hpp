@@ -147,7 +147,8 @@ private:
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
     std::optional<limit> reason_;
-    std::stop_callback<forward> user_stop_; // must be the last member, because it may call its function at once
+    std::stop_callback<forward> user_stop_; // must be the last member, because its constructor may call the function at
+                                            // once
 };
 
 } // namespace optpipe::milp::search

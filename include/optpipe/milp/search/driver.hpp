@@ -60,8 +60,8 @@ public:
 private:
     /// Searches again after a search that found no point. In the second search, the sides are moved by a part of their
     /// tolerance. A model is infeasible only if the second search also finds no point. Points may violate the moved
-    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. It runs
-    /// no conflict search, because conflict search has no node limit.
+    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. There
+    /// is no conflict search in it, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
@@ -81,9 +81,9 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
-    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. It runs no conflict
-    /// search, because conflict search has no node limit. If the second search doesn't settle the model either, the
-    /// result is empty, but a better point is kept.
+    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. There is no conflict
+    /// search in it, because conflict search has no node limit. If the second search doesn't settle the model either,
+    /// the result is empty, but a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -300,7 +300,7 @@ private:
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// Whether lower bounds exceed upper bounds, or lower sides exceed upper sides, by more than the tolerance.
+    /// Whether a lower bound or side exceeds the upper one by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
@@ -310,8 +310,8 @@ private:
         return false;
     }
     /// Decides the status of a model with an unbounded relaxation. If the relaxation is unbounded and the model has a
-    /// solution, the model is unbounded, too, because its numbers are rational. A solution is first searched in the
-    /// presolved model. The presolved model may have no solution although the given model has one, because some
+    /// solution, the model is unbounded, too, because its numbers are rational. The search for a solution starts with
+    /// the presolved model. The presolved model may have no solution although the given model has one, because some
     /// reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())

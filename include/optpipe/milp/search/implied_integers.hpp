@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A row's lower side, divided by `unit` and rounded to an integer. It is rounded to the nearest integer if noise
-/// explains the difference. Otherwise, it is rounded up.
+/// A row's lower side, divided by `unit` and rounded to an integer. The side is rounded to the nearest integer if noise
+/// explains the difference, and rounded up otherwise.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -43,7 +43,7 @@ public:
         std::iota(group_.begin(), group_.end(), std::size_t{0});
     }
 
-    /// Returns the number of columns found.
+    /// Returns the number of implied columns found.
     std::size_t apply() {
         for (const double way : {1.0, -1.0})
             push(way);
@@ -140,8 +140,9 @@ private:
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
     /// Must be called after the rows have been measured. If a bound is nearly an integral multiple of its group's
-    /// common divisor, the divisor stays the same, and the bound is rounded to that multiple later. This only removes
-    /// noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
+    /// common divisor, the divisor stays the same, and the bound is rounded to that multiple later. Rounding a bound
+    /// only removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same
+    /// way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

@@ -19,7 +19,7 @@ enum class column_kind : unsigned char {
     integer,
     /// The column is continuous in the model. However, whatever values the integers have, some best point has an
     /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
-    /// search never branches on it.
+    /// search never branches on an implied column.
     implied,
 };
 
@@ -35,8 +35,8 @@ struct sparse_row {
     double upper = infinity;
 };
 
-/// A model as the search sees it: minimized, without names, with its rows in one array. Columns may have other units
-/// than in the model (`unit`).
+/// A model in the form that the search uses. The objective is minimized, there are no names, and all rows are in one
+/// array. Columns may have other units than in the model (`unit`).
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
@@ -134,7 +134,7 @@ struct problem {
             terms.push_back({t.column.value(), t.coefficient});
         const double off = noise.empty() ? 0.0 : noise[r.position()];
         const double low = m.row_lower(r), up = m.row_upper(r);
-        // Widen the row if the error is larger than the search's own tolerance, so that no point is cut off.
+        // Widen the row if its error is larger than the search's own tolerance, so that no point is cut off.
         const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
         if (widens)
             p.add_row(terms, low - off, up + off);

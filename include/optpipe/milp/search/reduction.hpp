@@ -25,7 +25,7 @@ class reduction {
 public:
     /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
     /// the value between them. Large bounds that may stand for "no limit" become rows, because a row affects no
-    /// computation until it becomes tight.
+    /// computation until the row becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -40,8 +40,8 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds bounds that are integral except for noise, which are found by `implied_integers`. This is done before
-    /// presolve carries the noise into other rows.
+    /// Rounds bounds that are integral except for noise. `implied_integers` has found these bounds. The rounding comes
+    /// before presolve, which would carry the noise into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Reports progress to the user, and keeps the history. All members may be called from any thread. Only one thread at a
-/// time calls the user's functions.
+/// Reports progress to the user, and keeps the history. All members may be called from any thread. The user's functions
+/// are called by one thread at a time.
 class reporter {
 public:
     reporter(const model& given, const solve_options& options, const control& c, incumbents& best)

@@ -68,7 +68,7 @@ public:
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// Frees the relaxation. If it is still needed, copy it before this call.
+    /// Frees the relaxation, which can't be copied after this call.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());
@@ -180,7 +180,7 @@ private:
         if (probes && !implied_.probe(engine_, with_.probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
-    /// Returns false if the memory is too small.
+    /// Returns false if there isn't enough memory.
     bool load_relaxation() {
         if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
         lp_ = std::make_unique<relaxation>(*context_->instance, context_->options->seed);
@@ -298,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// Runs `work` on several threads. An exception in one thread ends the work of the others.
+    /// Runs `work`, which is a part of the work of several threads. If it throws, the other threads stop, too.
     template <class Work> void together(const Work& work) {
         try {
             work();

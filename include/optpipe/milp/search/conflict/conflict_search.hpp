@@ -102,8 +102,8 @@ public:
     }
     void end_least_bound_first() { least_bound_first_ = false; }
 
-    /// Whether `begin_dispatching` has decisions to make. These are binaries that put one of two columns (such as start
-    /// times of jobs) before the other.
+    /// Whether `begin_dispatching` has decisions to make. The decisions are binaries that put one of two columns (such
+    /// as start times of jobs) before the other.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
     /// From now on, binaries that order two columns are decided first. Each call selects another dispatching rule.
     void begin_dispatching() {

@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds the clique of a knapsack row: items such that any two of them exceed the limit.
+    /// Adds the clique of a knapsack row. The clique consists of items of which any two together exceed the limit.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;
@@ -124,7 +124,8 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// For each neighbour of `m`, counts the chosen members that exclude it.
+    /// Called when `m` is chosen, after `count` other members have been chosen. Increases the counter of each neighbour
+    /// of `m` that all of these other members exclude, too.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

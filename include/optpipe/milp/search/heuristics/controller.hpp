@@ -26,7 +26,7 @@ struct heuristic_parameters {
     std::size_t tree_nodes = 300;
     /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Limit of simplex iterations in a neighbourhood. It is `least_iterations` plus worker's iterations /
+    /// Limit of simplex iterations in a neighbourhood. The limit is `least_iterations` + (iterations of the worker) /
     /// `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;

@@ -37,8 +37,8 @@ struct tree_search_parameters {
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. Before that, it
-    /// gets as much effort as the tree.
+    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. With fewer
+    /// conflicts, the prover gets as much effort as the tree.
     std::size_t stall_limit = 2'000;
     /// Largest number of global bounds that are kept until all workers have applied them. Later bounds are dropped.
     std::size_t most_global_bounds = 100'000;
@@ -188,7 +188,8 @@ private:
         notify_waiters();
         return true;
     }
-    /// Gives a waiting thread the shallowest node of a running dive, because this node has the largest subtree.
+    /// Gives a waiting thread the shallowest node of a running dive, because the shallowest node has the largest
+    /// subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};

@@ -15,7 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// The reason for a bound change: a decision or a global fact (`none`), a row, a clause, or a list of literals.
+/// The reason for a bound change. A reason is a decision or a global fact (`none`), a row, a clause, or a list of
+/// literals.
 struct reason {
     enum class source : unsigned char { none, row, disjunction, list };
     source from = source::none;
@@ -97,8 +98,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. Hiding changes one by
-    /// one walks the trail backwards. `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. To walk the trail
+    /// backwards, hide its changes one by one. `unhide` ends the walk.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;

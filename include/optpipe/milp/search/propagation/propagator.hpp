@@ -21,7 +21,7 @@ struct propagation_parameters {
     /// bounds change in tiny steps.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
-    /// A row counts as one more visit for each group of `terms_per_visit` terms.
+    /// A row of n terms counts as 1 + n / `terms_per_visit` visits.
     std::size_t terms_per_visit = 8;
 };
 
@@ -204,7 +204,8 @@ public:
         }
     }
     /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: true or open
-    /// literals come first, then false literals, with the latest first. Returns false on a conflict.
+    /// literals come first, then false literals. Among false literals, the one that became false last comes first.
+    /// Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {
@@ -343,8 +344,7 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column if the term may rise by no more than `room` above `least ·
-    /// weight`.
+    /// Tightens the opposite bound of a term's column. The term may rise by no more than `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});

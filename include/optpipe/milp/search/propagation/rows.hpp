@@ -80,7 +80,7 @@ private:
         set_limit(id, limit, p.tolerances);
         return id;
     }
-    /// The largest magnitude that a column can have within its bounds, but at most `huge`.
+    /// The largest magnitude that the column can have within its bounds, but at most `huge`.
     static double size_of(std::size_t j, const problem& p) {
         double size = 0.0;
         for (const double bound : {p.lower[j], p.upper[j]})

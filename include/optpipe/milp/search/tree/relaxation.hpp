@@ -63,8 +63,8 @@ public:
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
     /// Reports infeasibility only if the problem is still infeasible after the rows' sides are moved outwards by their
-    /// noise. If the relaxation is feasible only with moved sides, its point may violate the original sides by the
-    /// noise.
+    /// noise. If the relaxation is feasible only with the moved sides, the relaxation's point may violate the original
+    /// sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -83,7 +83,7 @@ public:
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves. A unit takes about as long as a row visit in propagation.
+    /// The effort of all solves. A unit of effort takes about as long as a row visit in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
@@ -146,8 +146,8 @@ public:
     }
 
 private:
-    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). It is needed because
-    /// lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
+    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). The memory is needed
+    /// because lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {

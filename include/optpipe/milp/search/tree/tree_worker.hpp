@@ -87,7 +87,7 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Updates the memory that the control counts. In deterministic mode, it may only be called between rounds.
+    /// Updates the memory that the control counts. In deterministic mode, this may only be called between rounds.
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -115,7 +115,7 @@ public:
         if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
-    /// Sets the bounds of a node. Returns false if the node has no points; in this case, the reason has been learned.
+    /// Sets the bounds of a node. Returns false if the node has no points, after the reason has been learned.
     bool enter(const node& n) {
         std::size_t common = 0;
         while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
@@ -166,9 +166,9 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point with rounded integers. If it isn't a solution, solves for the continuous columns
-    /// again. Returns false if there is no solution. Contract: the integers of the point are integral within the
-    /// tolerance.
+    /// Offers the relaxation's point with rounded integers. If the rounded point isn't a solution, solves for the
+    /// continuous columns again. Returns false if there is no solution. Contract: the integers of the point are
+    /// integral within the tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -254,8 +254,8 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
-    /// Adds user cuts in a few rounds, as long as they cut off the point. The cuts hold everywhere, but only this
-    /// worker keeps them.
+    /// Adds user cuts in a few rounds, as long as there are cuts that the point violates. The cuts hold everywhere, but
+    /// only this worker keeps them.
     verdict take_user_cuts(double& bound, bool& has_point) {
         auto what = verdict::open;
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
@@ -270,7 +270,7 @@ private:
         next_separation_ = nodes_ + 1 + separation_pause_;
         return what;
     }
-    /// Returns false if no user cut cuts off the relaxation's point.
+    /// Returns false if the relaxation's point violates no user cut.
     bool add_user_cuts() {
         const std::vector<double> point(lp_.point().begin(), lp_.point().end());
         cut_pool pool;
@@ -308,7 +308,7 @@ private:
         return verdict::open;
     }
     /// Whether the multipliers prove that the node has no points left. The proof is computed independently of the
-    /// linear solver. If it succeeds, a clause is learned.
+    /// linear solver. If the proof succeeds, a clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
