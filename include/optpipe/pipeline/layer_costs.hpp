@@ -169,8 +169,7 @@ OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span
     sum.costs = both(before, sum.costs);
     sum.costs.activation = activation;
     for (auto& option : sum.storage)
-        option.held = std::max(option.held, before.activation); // the forward of the layers without a backward needs
-                                                                // this memory
+        option.held = std::max(option.held, before.activation); // the forward of layers without a backward needs it
     return sum;
 }
 
@@ -189,7 +188,7 @@ OPTPIPE_INLINE problem with_ordered_layers(problem p, std::span<const layer_cost
         const auto slack = tolerance{}.at(limit);
         for (const auto layer : here)
             limit -= layers[layer].static_memory;
-        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // a rounding error
+        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // a small negative limit is a rounding error
         OPTPIPE_EXPECT(!sum.storage.empty(), "with_layers: layers of a stage have no storage option in common");
         p.set_stage(s, sum.costs, sum.storage);
     }

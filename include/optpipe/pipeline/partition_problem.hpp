@@ -36,7 +36,8 @@ struct partition_problem {
     /// The factor on a pair's duration is 1 + `contention`, because the pair's two operations compete for the device
     /// (`overlap_duration`).
     double contention = 0.0;
-    /// Measured pairs of kinds of layers. If there are any, pairs of stages run layer by layer (`layer_pairing`).
+    /// Measured durations of pairs, by the kinds of the two layers. If there are any, pairs of stages run layer by
+    /// layer (`layer_pairing`).
     std::vector<layer_pair> layer_pairs{};
 
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
@@ -79,7 +80,7 @@ class layer_cuts;
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 /// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
-/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: at least one
+/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: there is at least one
 /// pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 

@@ -79,7 +79,7 @@ struct simplex_parameters {
     double density_doubt = 0.9;
     /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the
     /// density is above `by_columns`, the pivot row is computed by columns. If it is above `by_sweep`, a sweep over
-    /// rows is used. Below that, a list of nonzeros is used.
+    /// rows is used. Below `by_sweep`, a list of nonzeros is used.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 

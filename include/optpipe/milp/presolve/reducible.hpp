@@ -153,7 +153,8 @@ public:
         if (value.noise > 0.0) add_noise(r, value.noise * size(x));
     }
 
-    /// Offset and costs with the sign of the given model. (The stored costs are negated if the given model maximizes.)
+    /// The offset and the cost of a column, with the sign of the given model. The stored numbers are negated if the
+    /// given model maximizes.
     [[nodiscard]] double offset() const { return sign_ * offset_; }
     [[nodiscard]] double own_cost(variable x) const { return sign_ * cost(x); }
 

@@ -60,8 +60,8 @@ public:
 private:
     /// Searches again after a search that found no point. In the second search, the sides are moved by a part of their
     /// tolerance. A model is infeasible only if the second search also finds no point. Points may violate the moved
-    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. There
-    /// is no conflict search in it, because conflict search has no node limit.
+    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. The
+    /// second search runs no conflict search, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
@@ -81,9 +81,9 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
-    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. There is no conflict
-    /// search in it, because conflict search has no node limit. If the second search doesn't settle the model either,
-    /// the result is empty, but a better point is kept.
+    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. The second search runs no
+    /// conflict search, because conflict search has no node limit. If the second search doesn't settle the model
+    /// either, the result is empty, but a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;

@@ -82,7 +82,7 @@ private:
         }
         return all;
     }
-    /// Scales the rows so that the sum of two rows cancels the columns that are in both rows, as far as possible.
+    /// Scales the rows so that, if possible, adding two rows cancels the columns that are in both rows.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)

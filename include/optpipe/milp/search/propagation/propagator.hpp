@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// A propagation visits at most `least_budget` + `budget_per_row` · (number of rows) rows. The limit matters if
-    /// bounds change in tiny steps.
+    /// A propagation visits at most `least_budget` + `budget_per_row` · (number of rows) rows. The limit ends a
+    /// propagation in which bounds change in tiny steps.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
     /// A row of n terms counts as 1 + n / `terms_per_visit` visits.
