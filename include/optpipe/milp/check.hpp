@@ -26,12 +26,12 @@ struct infeasibility {
 /// The sum of the terms at `values`. The sum is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
-/// The objective in the model's own direction, including the offset.
+/// The objective at `values`, including the offset. The result isn't negated if the model maximizes.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check is
-/// independent of the method that found the values. `feasibility` defines the tolerances. The values of integers are
-/// rounded before the activities of rows are computed.
+/// independent of the method that found the values. `feasibility` defines the tolerances. Integer variables are rounded
+/// before the activities of rows are computed.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
@@ -51,7 +51,7 @@ struct infeasibility {
 namespace optpipe::milp {
 namespace detail {
 
-/// An interval, and the distance of values from it.
+/// An interval that a value must lie in, and the value's distance from it.
 struct interval_check {
     double lower;
     double upper;
@@ -60,7 +60,7 @@ struct interval_check {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    /// Whether the value is within the interval, or outside by at most the slack plus `noise`.
+    /// Whether the value is inside the interval, or outside it by at most the slack plus `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
         return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;
@@ -84,8 +84,8 @@ struct interval_check {
         largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
     return largest;
 }
-/// Whether a row accepts its activity at a point with rounded integers. An integral row whose sum is exact has no
-/// slack.
+/// Whether `activity` satisfies a row at a point with rounded integers. If all terms of the row are integral and the
+/// sum is exact, there is no slack.
 [[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
                                   const feasibility& feasible) {
     const auto terms = m.terms(r);

@@ -9,27 +9,27 @@
 namespace optpipe::milp {
 
 /// The definition of feasibility. The checker, presolve, propagation, relaxations and conflict analysis all use it:
-/// - A point may miss a variable's bound or a row's side by the `slack` of that number. An integer variable may be off
-///   by `integrality`. The checker rounds the integers first, and has no further conditions. A row of integers with
-///   integral coefficients has no slack.
+/// - A point may violate a variable's bound, or a row's side, by the `slack` of that bound or side. An integer
+///   variable may differ from an integer by `integrality`. The checker rounds integer variables first, and has no
+///   further conditions. A row of integers with integral coefficients has no slack.
 /// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
-/// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
-///   difference moves no bound and contradicts nothing. The noise of a row includes that of the rows from which it was
-///   made.
+/// - The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
+///   `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a
+///   row includes the noise of the rows from which it was derived.
 struct feasibility {
     optpipe::tolerance granted{};
 
-    /// The magnitude of a number in comparisons, at least 1.
+    /// The magnitude of `value` for scaling a tolerance, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. It is relative only for very large numbers, because rounding errors
+    /// The slack is absolute, as in other solvers. It is relative only for very large bounds, where the rounding errors
     /// of sums would exceed an absolute slack.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// The distance by which an integer may lie beyond a bound that follows from a row. Rounding the bound to this
-    /// integer breaks the row by no more than its slack.
+    /// The distance by which an integer may lie beyond a bound that follows from a row. If the bound is rounded to this
+    /// integer, the row is violated by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }

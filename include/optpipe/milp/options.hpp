@@ -16,7 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are objectives in the model's direction. They are infinite if
+/// The state of a search. `incumbent` and `bound` are objective values of the user's model. They are infinite if
 /// unknown.
 struct progress {
     double incumbent = 0.0;
@@ -26,8 +26,8 @@ struct progress {
     double seconds = 0.0;
 };
 
-/// Takes solutions from a progress callback, with one value per variable of the model. A solution that passes the check
-/// and is better than the incumbent replaces it.
+/// Takes solutions from a progress callback, with one value per variable of the model. A solution replaces the
+/// incumbent if it passes the check and is better.
 class solution_sink {
 public:
     void offer(std::span<const double> values);
@@ -45,8 +45,8 @@ struct solve_options {
     /// nodes, and learned clauses. The given model isn't included. Deterministic searches check the memory limit only
     /// between rounds, and may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// A solution is optimal if objective and bound differ by no more than one of these gaps. The relative gap is from
-    /// 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
+    /// A solution is optimal if the distance between objective and bound is within at least one of these gaps. The
+    /// relative gap is from 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
@@ -66,7 +66,7 @@ struct solve_options {
     /// Whether to run branch and bound on relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// Tolerance of rows, bounds and integrality, for incumbents and in all comparisons. Must be positive.
+    /// Tolerance of rows, bounds and integrality. It applies to incumbents and to all comparisons. Must be positive.
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and otherwise about once per interval.

@@ -21,9 +21,9 @@ struct presolve_options {
     /// Whether to allow reductions that keep an optimal solution, but not all feasible solutions. Disable dual
     /// reductions if rows are added later.
     bool dual_reductions = true;
-    /// Whether to allow reductions that map several points to one point, and so lose the values of some columns. If
-    /// rows of the original model are added later, disable these and dual reductions. `translate` then always has an
-    /// answer.
+    /// Whether to allow reductions that map several points to one point, which loses the values of some columns. If
+    /// rows of the original model are added later, disable many-to-one reductions and dual reductions. `translate` then
+    /// always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of rounds that may probe; probing takes longest
@@ -40,26 +40,27 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means that the model is unbounded or infeasible. Solving the model without its costs tells which of them
-/// it is.
+/// `unbounded` means that the model is unbounded or infeasible. If the model without its costs has a solution, the
+/// model is unbounded. Otherwise, the model is infeasible.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
-/// `unbounded`, the result has the model at which presolve stopped, and the feasible points of this model can be
-/// restored. If the status is `infeasible`, there is no model.
+/// `unbounded`, the result has the model at which presolve stopped. Feasible points of this model can be restored. If
+/// the status is `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
 
     [[nodiscard]] presolve_status status() const { return status_; }
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
-    /// Error of the sides of each row of the reduced model.
+    /// For each row of the reduced model, the error of its sides.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Memory in bytes. The number is an estimate, because undos have separate lists.
+    /// Memory in bytes. The number is an estimate, because each undo has lists of its own.
     [[nodiscard]] std::size_t bytes() const;
-    /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
+    /// Converts values of the reduced model's variables to values of the original model's variables. The objective
+    /// stays the same.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
     /// Values of the reduced model's variables for a point of the original model. The values are feasible if presolve
@@ -214,8 +215,8 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Runs fast methods until they find nothing, then the slower methods. Once a method has found a reduction, the fast
-/// methods run again.
+/// Runs the fast methods until they find nothing, then the slower methods. Once a slower method has found a reduction,
+/// the fast methods run again.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {
         return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;

@@ -14,8 +14,8 @@
 
 namespace optpipe::milp {
 
-/// A limit that ended a search before it had finished. `numerics` means that a part of the tree could neither be
-/// searched nor excluded within the tolerances.
+/// A limit that ended a search before it had finished. `numerics` means that some nodes of the tree could neither be
+/// searched nor pruned within the tolerances.
 enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
 /// The incumbent is optimal within the requested gap.
@@ -33,7 +33,7 @@ struct stopped {
     friend bool operator==(stopped, stopped) = default;
 };
 
-/// Why a solver stopped. `result` has what is known by then.
+/// Why a solver stopped. `result` has what was known at that time.
 using termination = std::variant<optimal, infeasible, unbounded, stopped>;
 
 struct model_size {
@@ -45,7 +45,8 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// Objective and bound at one time, in the model's direction; infinite while unknown.
+/// The objective of the incumbent and the bound at one time. Both have the sign of the model, and are infinite while
+/// unknown.
 struct gap_sample {
     double seconds = 0.0;
     double objective = 0.0;
@@ -61,7 +62,7 @@ struct statistics {
     std::size_t cuts = 0;
     std::size_t restarts = 0;
     std::size_t solutions = 0;
-    /// Peak memory in bytes, as `solve_options::memory_limit` counts it.
+    /// Peak memory in bytes. The same memory is counted as for `solve_options::memory_limit`.
     std::size_t memory = 0;
     double seconds = 0.0;
     std::vector<gap_sample> history;
@@ -69,11 +70,12 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// A bound on the objective of all points: a lower bound if the model minimizes, an upper bound if it maximizes.
+    /// A bound on the objective of all points. It is a lower bound if the model minimizes, and an upper bound if it
+    /// maximizes.
     double bound = 0.0;
     /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
     double objective = 0.0;
-    /// The incumbent, with one value per variable, feasible by `check`.
+    /// The incumbent, with one value per variable. `check` accepts it as feasible.
     std::optional<std::vector<double>> incumbent;
     statistics stats;
 };

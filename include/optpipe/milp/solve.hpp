@@ -20,8 +20,8 @@ namespace search {
 
 /// Runs one search from start to end. Defined in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
-/// Runs in a separate arena, with `options.threads` threads, but at most one per core. With one thread, the search runs
-/// on the calling thread.
+/// Runs in a separate arena, with `options.threads` threads, but at most one per core. If only one thread is asked for,
+/// the search runs on the calling thread.
 result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search
@@ -54,7 +54,7 @@ template <class A> concept search_arena = requires(A& arena, result (*search)())
 };
 
 /// Branch and bound on linear relaxations, combined with a search that propagates and learns from conflicts. Runs in
-/// the caller's arena, with at most its number of threads.
+/// the caller's arena, and uses at most as many threads as the arena has.
 ///
 /// The result's incumbent passes `check` on `m` with the options' tolerance. Bounds are valid within that tolerance.
 template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
@@ -63,7 +63,7 @@ result solve(Arena& arena, const model& m, const solve_options& options = {}, co
     return arena.execute([&] { return search::run(m, options, detail::collect_hooks(m, hooks, known)); });
 }
 
-/// Solves in a separate arena. If the options ask for one thread, solves on the calling thread.
+/// Solves in a separate arena, or on the calling thread if the options ask for one thread.
 template <class Hooks = no_hooks, witness W = no_witness>
 result solve(const model& m, const solve_options& options = {}, const Hooks& hooks = {}, const W& known = {}) {
     return search::run_in_own_arena(m, options, detail::collect_hooks(m, hooks, known));

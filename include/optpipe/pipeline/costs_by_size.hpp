@@ -9,16 +9,16 @@
 
 namespace optpipe {
 
-/// The costs of a pipeline for any size of its microbatches. The number of samples in a step is fixed: with twice as
-/// many microbatches, each has half the size.
+/// The costs of a pipeline for any microbatch size. The number of samples in a step is fixed, so with twice as many
+/// microbatches, each has half the size.
 ///
-/// Each cost, memory size, limit and delay is interpolated linearly between two measured sizes, extrapolated beyond
-/// them, and never negative.
+/// Costs, memory sizes, limits and delays are interpolated linearly between two measured sizes. Values beyond the
+/// measured sizes are extrapolated. No value is negative.
 class costs_by_size {
 public:
-    /// `measured` has a problem for each of at least two sizes, with the number of microbatches for that size. Throws
-    /// `error` if a problem isn't plain, and `input_error` if there are fewer than two sizes or the problems differ in
-    /// more than costs, limits and the number of microbatches.
+    /// `measured` contains one problem per microbatch size, for at least two sizes. Each problem has the number of
+    /// microbatches for its size. Throws `error` if a problem isn't plain. Throws `input_error` if there are fewer than
+    /// two sizes, or if the problems differ in more than costs, limits and the number of microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
     /// The problem with this number of microbatches. Contract: the number is above 0.
@@ -97,7 +97,7 @@ OPTPIPE_INLINE std::vector<violation> differences_in_shape(const problem& p, con
 
 /// Interpolates linearly between a value of one problem and the same value of another.
 struct cost_line {
-    /// 0 gives the value of the first problem, 1 that of the second.
+    /// 0 gives the value of the first problem, and 1 gives the value of the second problem.
     double position = 0.0;
 
     template <class Quantity> [[nodiscard]] Quantity operator()(Quantity a, Quantity b) const {
@@ -128,7 +128,7 @@ struct cost_line {
     }
 };
 
-/// The problem `p` with all numbers interpolated between `p` and `other`.
+/// The problem `p` in which each number is interpolated between `p` and `other`.
 inline problem on_line(problem p, const problem& other, cost_line line) {
     for (const stage s : p.graph.all_stages()) {
         p.costs[s] = line(p.costs[s], other.costs[s]);

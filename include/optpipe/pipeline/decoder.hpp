@@ -18,9 +18,9 @@
 
 namespace optpipe {
 
-/// The shape of one layer of a decoder-only transformer: grouped-query or latent attention, and a gated feed-forward
-/// part (SwiGLU), dense or made of experts. Widths are in elements. Counts of parameters are for the whole layer; work
-/// and stashed elements are per token.
+/// The shape of one layer of a decoder-only transformer. The attention is grouped-query or latent. The feed-forward
+/// part is gated (SwiGLU), and dense or made of experts. Widths are in elements. Parameters are counted for the entire
+/// layer. Work and stashed elements are counted per token.
 struct decoder_layer {
     std::size_t hidden = 0;
     std::size_t heads = 0;
@@ -30,8 +30,8 @@ struct decoder_layer {
     std::size_t key_width = 0;
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
-    /// compressed to `query_rank`, keys and values to `key_value_rank`. `rotary_width` is the width of the part of a
-    /// key that carries the position. All heads share this part.
+    /// compressed to width `query_rank`, and keys and values to width `key_value_rank`. `rotary_width` is the width of
+    /// the part of a key that encodes the position. All heads share this part.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -85,18 +85,19 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed: the
-    /// layer's input, queries, keys and values, the output of attention, the input of the feed-forward part (one copy
-    /// for each expert), gate and up. The sum is 10 h for a plain layer without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. These
+    /// elements are the layer's input, queries, keys and values, the output of attention, the input of the feed-forward
+    /// part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer
+    /// without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements per token of queries, keys and values; with latent attention, also of their compressed inputs.
+    /// Elements per token of queries, keys and values. With latent attention, their compressed inputs are included.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
-    /// Elements of keys and values, uncompressed.
+    /// Elements per token of keys and values in uncompressed form.
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
@@ -122,16 +123,16 @@ private:
     [[nodiscard]] constexpr double experts_met() const {
         return is_routed() ? real(active_experts + shared_experts) : 1.0;
     }
-    /// Elements of queries, keys and values, uncompressed.
+    /// Elements per token of queries, keys and values in uncompressed form.
     [[nodiscard]] constexpr double projected() const { return real(heads) * real(key_width) + keys_and_values(); }
     [[nodiscard]] constexpr double compressed() const { return real(query_rank + key_value_rank + rotary_width); }
 };
 
-/// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
-/// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
-/// of published models. `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token, plus the
-/// work of attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per
-/// parameter and token. Embeddings take no time.
+/// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
+/// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
+/// `model_shapes.hpp` has the shapes of published models. `transformer` has the formulas of the papers. F takes 2 FLOP
+/// per parameter and token, plus the work of attention. I takes as many FLOP as F, except that attention takes twice as
+/// many. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -146,13 +147,13 @@ struct decoder {
     /// Size of the vocabulary. It determines the output layer on the last stage and the embedding on the first stage.
     /// If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
-    /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
-    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers. `vocabulary_shard` gives the costs
-    /// of one rank's shard.
+    /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
+    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes these layers.
+    /// `vocabulary_shard` gives the costs of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. With slices, keys and values count as `kv`, not as a part of the stash,
+    /// Whether sequences are cut into slices. With slices, keys and values are counted in `kv`, and not in the stash,
     /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
@@ -165,13 +166,13 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Number of bytes per parameter: for weight and gradient, and for the optimizer state. The defaults are for Adam
-    /// with mixed precision.
+    /// Number of bytes per parameter. The first number is for the weight and its gradient, and the second is for the
+    /// optimizer state. The defaults are for Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;
-    /// GB/s between a rank and its host. 0: no stage can be offloaded.
+    /// GB/s between a rank and its host. If the rate is 0, no stage can be offloaded.
     double host_link_rate = 0.0;
     /// GB/s between two ranks of the pipeline.
     double rank_link_rate = std::numeric_limits<double>::infinity();
@@ -222,9 +223,9 @@ struct decoder {
             shares[s] = attention_share(s, stages);
         return shares;
     }
-    /// The costs of one of `vocabulary_shards` shards of the output layer. F is the pass S of Vocabulary Parallelism:
-    /// the logits of the shard. I and W, together the pass T, start when S of all shards has ended. The stash is the
-    /// layer's input and the softmax, both of which W needs.
+    /// The costs of one of the `vocabulary_shards` shards of the output layer. F computes the logits of the shard, and
+    /// is called pass S in Vocabulary Parallelism. I and W together are called pass T, and start when S of all shards
+    /// has ended. The stash consists of the layer's input and the softmax, which are both needed by W.
     [[nodiscard]] constexpr stage_costs vocabulary_shard() const {
         const auto time = compute_time(2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards));
         const auto stash = elements(static_cast<double>(layer.hidden) +
@@ -240,8 +241,8 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each way can recompute inside the backward or ahead of it, with transfers or without (`usual_storage`). With
-    /// slices, keys and values stay on the device, and aren't recomputed.
+    /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
+    /// (`usual_storage`). With slices, keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
@@ -265,7 +266,8 @@ struct decoder {
         return usual.options();
     }
 
-    /// Weights, gradients and optimizer state of a stage: device memory that isn't available for activations.
+    /// Memory for weights, gradients and optimizer state of a stage. This device memory isn't available for
+    /// activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =
@@ -324,8 +326,8 @@ private:
             [&](const decoder_layer& l) { return (l.*member)(); });
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
-    /// Elements per token of a layer's keys and values, and the work that computes them. Elements and work are 0 unless
-    /// slices leave keys and values for later slices.
+    /// `kept_for_slices` is the number of elements per token of a layer's keys and values. `work_kept_for_slices` is
+    /// the work that computes them. These numbers are 0 unless slices keep keys and values for later slices.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

@@ -17,11 +17,12 @@ namespace optpipe {
 struct edge {
     stage from{};
     stage to{};
-    /// Factor on the communication time between the ranks of both stages, for the message and for its gradient.
+    /// Factor on the communication time between the ranks of the two stages. It applies to the message and to its
+    /// gradient.
     double size = 1.0;
-    /// Device memory of the message, and of its gradient, while it waits to be used. The rank of `from` holds the
-    /// message from the start of F of `from` to the end of F of `to`. The rank of `to` holds the gradient from the
-    /// start of the gradient of `to` to the end of the gradient of `from`.
+    /// Device memory of a message, and of its gradient, while it waits to be used. The rank of `from` holds the message
+    /// from the start of F on `from` to the end of F on `to`. The rank of `to` holds the gradient from the start of I
+    /// or B on `to` to the end of I or B on `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };
@@ -37,9 +38,9 @@ template <class E> concept has_is_chain = requires(const E& e) {
 
 /// Defines which stage feeds which.
 ///
-/// Semantics: `for_each_into(s, S, visit)` visits the edges that lead to stage s of S, `for_each_out_of` those that
-/// leave it; each edge has `from` < `to` < S, and two stages have at most one edge. `is_chain()` is true only if the
-/// edges are 0 → 1 → … → S−1, with size 1 and nothing held.
+/// Semantics: `for_each_into(s, S, visit)` visits the edges that lead to stage s of S stages. `for_each_out_of` visits
+/// the edges that leave the stage. Each edge has `from` < `to` < S, and two stages have at most one edge. `is_chain()`
+/// is true only if the edges are 0 → 1 → … → S−1, with size 1 and nothing held.
 template <class E> concept edge_policy = std::regular<E> && has_edge_visits<E> && has_is_chain<E>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.
@@ -83,8 +84,8 @@ template <class List> struct listed_by {
 class any {
 public:
     any() = default;
-    /// The edges of a pipeline of `stages` stages; an empty list means that no stage feeds another. Contract: `from` <
-    /// `to` < `stages` for each edge, and each pair occurs once.
+    /// The edges of a pipeline of `stages` stages. An empty list means that no stage feeds another. Contract: `from` <
+    /// `to` < `stages` for each edge, and no pair of stages occurs twice.
     any(std::size_t stages, std::vector<edge> given);
 
     template <class Visit> constexpr void for_each_into(stage s, std::size_t stages, const Visit& visit) const {

@@ -12,8 +12,8 @@
 
 namespace optpipe {
 
-/// Sequences of a step that cost the same: they have equally many slices, and slices at the same position have the same
-/// costs on every stage. A microbatch that isn't a slice is a sequence with one element.
+/// Sequences of a step that cost the same. Such sequences have the same number of slices, and slices at the same
+/// position have the same costs on every stage. A microbatch that isn't a slice is a sequence with one element.
 struct equal_sequences {
     /// The slices of the first sequence.
     std::vector<microbatch> slices{};
@@ -31,7 +31,7 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
-/// All sequences of the step, each as the list of its slices. Sequences that cost the same are in one group.
+/// All sequences of the step, grouped by their costs. Each sequence is the list of its slices.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;

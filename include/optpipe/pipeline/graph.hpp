@@ -14,7 +14,8 @@
 namespace optpipe {
 
 /// The shape of a pipeline: the numbers of ranks and microbatches, which rank holds which stage, and which stage feeds
-/// which. Each extent is static or `dynamic`. `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
+/// which. Each extent is static or `dynamic`. `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used in the same
+/// way.
 template <auto Ranks, auto Microbatches, class Placement, class Edges = edges::chain> class basic_graph {
     static_assert(check_placement<Placement>() && check_edges<Edges>());
 
@@ -76,7 +77,8 @@ template <auto Ranks, auto Microbatches, class Placement, class Edges>
 inline constexpr bool is_graph<basic_graph<Ranks, Microbatches, Placement, Edges>> = true;
 template <class G> concept pipeline_graph = is_graph<G>;
 
-/// The type of graph that a file gives: all extents dynamic, any placement and edges.
+/// The graph type for pipelines that are read from a file. All extents are dynamic, and any placement and any edges are
+/// possible.
 using any_graph = graph<dynamic, dynamic, placement::map<>, edges::any>;
 
 /// The pipeline `g` with all extents dynamic. Contract: every stage is on a rank of the graph.

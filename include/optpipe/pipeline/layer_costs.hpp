@@ -19,23 +19,23 @@
 
 namespace optpipe {
 
-/// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
-/// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
-/// first runs its layers without a backward, and keeps nothing of them. So the stage's activation is the larger of two
-/// sums: over the layers without a backward, and over all other layers.
+/// The costs of one layer of a model for one microbatch. A layer is the smallest unit that a stage can hold, and the
+/// costs of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A
+/// stage first runs its layers without a backward, and keeps none of their activations. The stage's activation is
+/// therefore the larger of two sums: one over the layers without a backward, and one over all other layers.
 struct layer_costs {
     stage_costs costs{};
-    /// Device memory for weights, gradients and optimizer state, taken for the whole training.
+    /// Device memory for weights, gradients and optimizer state. It is occupied during the entire training.
     memory_size static_memory{};
     /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
-    /// has an option if all of its layers with a backward have an option of that name. But if some of these layers
-    /// recompute ahead of the backward and others inside it, the stage lacks the option.
+    /// has an option if all of its layers with a backward have an option of the same name. However, the stage lacks the
+    /// option if some of these layers recompute ahead of the backward and others inside it.
     storage_list<false> storage{};
-    /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls; the rest is
-    /// computation.
+    /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls. The
+    /// remaining time is computation.
     duration forward_comm{};
     duration backward_comm{};
-    /// The name by which measured pairs (`layer_pair`) refer to layers; may be empty.
+    /// The name by which measured pairs (`layer_pair`) refer to this kind of layer. May be empty.
     std::string kind{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -44,9 +44,9 @@ template <class M> concept has_static_memory = requires(const M& model, stage s,
     { model.static_memory(s, stages) } -> std::same_as<memory_size>;
 };
 
-/// The layers of a memory model. The model is asked for `count` stages of one layer each: the first includes the
-/// embedding, and the last the output layer, if the model has them. `policy` chooses how stashes may be stored, as in
-/// `make_problem`.
+/// The layers of a memory model. The model is asked for `count` stages of one layer each. The first layer includes the
+/// embedding, and the last layer includes the output layer, if the model has them. As in `make_problem`, `policy`
+/// chooses how stashes may be stored.
 template <class Model, class Policy = offload::solver_decides>
 [[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count,
                                                       const Policy& policy = {}) {
@@ -67,7 +67,7 @@ namespace detail {
     if (!a || !b) return std::nullopt;
     return transfer_times{a->offload + b->offload, a->reload + b->reload};
 }
-/// The gradients of a stage that has layers of both kinds.
+/// The gradients that a stage computes if some of its layers compute `a` and others compute `b`.
 [[nodiscard]] constexpr gradient_kind both(gradient_kind a, gradient_kind b) {
     for (const auto kind : {gradient_kind::full, gradient_kind::input})
         if (a == kind || b == kind) return kind;
@@ -89,14 +89,15 @@ namespace detail {
     const auto inside = a.backward_extra + b.backward_extra;
     return ahead > duration{} && inside > duration{};
 }
-/// The sum of the transfer times of two layers, where a layer without transfers adds nothing. Empty if neither layer
-/// has transfers.
+/// The sum of the transfer times of two layers. A layer without transfers adds nothing. Empty if neither layer has
+/// transfers.
 [[nodiscard]] constexpr std::optional<transfer_times> either(const std::optional<transfer_times>& a,
                                                              const std::optional<transfer_times>& b) {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// For each name in both lists, the sum of the two options, if they recompute at the same place.
+/// For each name that is in both lists, the sum of the two options. Left out if one option recomputes inside the
+/// backward, and the other ahead of it.
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -111,8 +112,8 @@ namespace detail {
 /// The layer's storage list or, if it is empty, the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
-/// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without
-/// a backward come first.
+/// The costs and storage options of a stage with the layers in `which`. Contract: there is at least one layer, and
+/// layers without a backward come first.
 [[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
 /// Like the `with_layers` below, but the stages hold the layers in the order that `order` lists.
 [[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
@@ -120,12 +121,12 @@ namespace detail {
 
 } // namespace detail
 
-/// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` ≥ 1 layers.
-/// `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from it.
+/// The pipeline `p` with these layers distributed over its stages in order. Stage s holds `counts[s]` ≥ 1 layers.
+/// `p.memory_limit` is the memory of the devices, from which the static memory of each rank's layers is subtracted.
 /// Costs and storage of `p` are replaced.
 ///
-/// Contract: `counts` has one entry per stage and adds up to the number of layers; the layers of each stage have a
-/// storage option in common.
+/// Contract: `counts` has one entry per stage, and its sum is the number of layers. The layers of each stage have at
+/// least one storage option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe
@@ -145,7 +146,7 @@ OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
     return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
 
-/// The sum over layers. Either all of them have a backward, or none has.
+/// The sum over layers. Contract: either all layers have a backward, or none does.
 inline layer_costs sum_of_alike(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
     auto sum = layers[which.front()];
     sum.storage = listed_storage(sum);
@@ -168,7 +169,7 @@ OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span
     sum.costs = both(before, sum.costs);
     sum.costs.activation = activation;
     for (auto& option : sum.storage)
-        option.held = std::max(option.held, before.activation); // the forward needs this memory
+        option.held = std::max(option.held, before.activation); // the forward of layers without a backward needs it
     return sum;
 }
 
@@ -187,7 +188,7 @@ OPTPIPE_INLINE problem with_ordered_layers(problem p, std::span<const layer_cost
         const auto slack = tolerance{}.at(limit);
         for (const auto layer : here)
             limit -= layers[layer].static_memory;
-        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
+        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // a small negative limit is a rounding error
         OPTPIPE_EXPECT(!sum.storage.empty(), "with_layers: layers of a stage have no storage option in common");
         p.set_stage(s, sum.costs, sum.storage);
     }

@@ -12,10 +12,11 @@
 
 namespace optpipe::detail {
 
-/// The cuts of a model: the sets of layers that the first stages of a pipeline may hold together. A cut that has a
-/// layer also has all layers that feed this layer. A cut that has a layer with a backward also has all layers without
-/// one. Layers that can't be divided, because they belong together or lie between such layers, are one piece. Cuts are
-/// numbered: a cut's number is above the numbers of its proper subsets, and cut 0 is empty.
+/// The cuts of a model's layers. A cut is a set of layers that the first stages of a pipeline may hold. A cut that
+/// contains a layer also contains all layers that feed this layer. A cut that contains a layer with a backward also
+/// contains all layers without a backward. Layers that belong together can't be divided, and form one piece with all
+/// layers that lie between them. Cuts have indices: a cut's index is above the indices of its proper subsets, and cut 0
+/// is empty.
 class layer_cuts {
 public:
     /// A cut with one piece more or less than another cut, and the piece by which they differ.
@@ -23,11 +24,12 @@ public:
         std::size_t cut = 0;
         std::size_t piece = 0;
     };
-    /// The largest number of cuts to list; two branches of 100 layers have 10,201. If there are more cuts, only some
-    /// are listed: for each n, the cut of the first n pieces in the order of the layers.
+    /// The largest number of cuts to list. For example, two branches of 100 layers have 10,201 cuts. If there are more
+    /// cuts, then for each n, only the cut with the first n pieces, in the order of the layers, is listed.
     static constexpr std::size_t most_cuts = 16'384;
 
-    /// The first `without_backward` layers have no backward. Each list in `together` names layers that belong together.
+    /// The first `without_backward` layers have no backward. Each list in `together` names layers that must be in one
+    /// stage.
     layer_cuts(std::size_t layers, const std::optional<std::vector<layer_edge>>& edges,
                std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                std::size_t most = most_cuts);
@@ -37,7 +39,7 @@ public:
     /// The layers of a piece, in order.
     [[nodiscard]] const std::vector<std::size_t>& layers_of(std::size_t piece) const { return layers_of_[piece]; }
 
-    /// Number of cuts; the last one has all layers.
+    /// Number of cuts. The last cut has all layers.
     [[nodiscard]] std::size_t size() const { return members_.size(); }
     /// Whether all cuts are listed.
     [[nodiscard]] bool are_all() const { return are_all_; }
@@ -56,9 +58,9 @@ private:
     void find_sources(const graph& feeds, std::size_t without_backward);
     [[nodiscard]] bool may_add(std::size_t cut, std::size_t piece) const;
     void add_step(std::size_t from, std::size_t to, std::size_t piece);
-    /// Lists the empty cut alone.
+    /// Lists only the empty cut.
     void list_empty();
-    /// Lists all cuts, and returns true, unless there are more than `most`.
+    /// Lists all cuts. Returns false if there are more than `most`.
     bool list_all(std::size_t most);
     void list_in_order();
 
@@ -66,7 +68,7 @@ private:
     graph layers_of_;
     /// The pieces that feed each piece.
     graph sources_;
-    /// `frozen_` lists the pieces that have a layer without a backward; `has_backward_` says for each piece whether it
+    /// `frozen_` lists the pieces with a layer that has no backward. `has_backward_` tells for each piece whether it
     /// has a layer with a backward.
     std::vector<std::size_t> frozen_;
     std::vector<bool> has_backward_;
@@ -78,15 +80,16 @@ private:
     std::vector<std::vector<step>> smaller_;
 };
 
-/// Finds the strongly connected components of a graph by Tarjan's algorithm, in reverse topological order: each
-/// component comes after those to which it leads.
+/// Finds the strongly connected components of a graph with Tarjan's algorithm. Components are found in reverse
+/// topological order: a component comes after all components to which it leads.
 class component_search {
 public:
     explicit component_search(const std::vector<std::vector<std::size_t>>& leads_to)
         : leads_to_{leads_to}, entered_(leads_to.size(), 0), lowest_(leads_to.size(), 0),
           is_open_(leads_to.size(), false) {}
 
-    /// Finds the component of `node` and those to which it leads, unless `node` was visited.
+    /// Finds the component of `node`, and before it, all components to which it leads. Does nothing if `node` has been
+    /// visited.
     void visit(std::size_t node) {
         if (entered_[node] > 0) return;
         entered_[node] = lowest_[node] = ++visited_;
@@ -112,8 +115,8 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// For each node, its number in the order of visits, from 1 on; and the least number of the open nodes to which it
-    /// leads.
+    /// `entered_` has each node's number in the order of visits, counted from 1. `lowest_` has the least number of an
+    /// open node to which the node leads.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
     std::vector<bool> is_open_;
@@ -125,8 +128,8 @@ inline layer_cuts::layer_cuts(std::size_t layers, const std::optional<std::vecto
                               std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                               std::size_t most)
     : piece_of_(layers) {
-    graph feeds(layers + 1); // an extra node after the layers' nodes; it separates layers without a backward from the
-                             // others
+    graph feeds(layers + 1); // an extra node after the layers' nodes, which separates layers without a backward from
+                             // all other layers
     if (edges)
         for (const auto& each : *edges)
             feeds[each.from].push_back(each.to);

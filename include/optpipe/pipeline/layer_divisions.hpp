@@ -18,12 +18,12 @@
 
 namespace optpipe::detail {
 
-/// A division of layers among stages: entry s is the cut that has the layers of stages 0 to s. A stage holds the layers
+/// A division of layers among stages. Entry s is the cut with the layers of stages 0 to s. A stage holds the layers
 /// that are in its cut, but not in the previous cut.
 using layer_division = std::vector<std::size_t>;
 
-/// The ways to divide the layers of a model among the stages of one pipeline: every edge leads to the same or a later
-/// stage, each stage holds at least one piece, and pinned layers are on their stages or ranks.
+/// The ways to divide the layers of a model among the stages of one pipeline. Every edge must lead to the same or a
+/// later stage. Each stage must hold at least one piece. Pinned layers must be on their stages or ranks.
 class layer_divisions {
 public:
     /// Contract: `cuts` outlives this object.
@@ -41,19 +41,21 @@ public:
     }
     /// Whether `each` is one of the possible divisions. Contract: `each` has one cut per stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
-    /// A division close to the one with `counts[s]` layers on each stage s. From the first stage on, each stage s ends
-    /// at the possible cut whose number of layers is nearest to counts[0] + … + counts[s]. Contract: `exist()`.
+    /// A division in which each stage s has about `counts[s]` layers. The cuts are chosen from the first stage on. The
+    /// cut chosen for stage s is the possible cut whose number of layers is nearest to counts[0] + … + counts[s].
+    /// Contract: `exist()`.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const;
     /// The stage of each layer.
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const;
 
-    /// Calls `look(division)` for every division in lexicographic order, until `stop()`.
+    /// Calls `look(division)` for every division in lexicographic order, until `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const {
         layer_division each;
         if (exist()) visit(each, stop, look);
     }
-    /// Calls `look(neighbour)` for every division that differs by one piece moved to another stage, until `stop()`. If
-    /// the piece can't pass a stage in between, it stays there, and another piece of that stage moves on instead.
+    /// Calls `look(neighbour)` for every division that differs by one piece moved to another stage, until `stop()`
+    /// returns true. If the piece can't pass a stage in between, it stays in that stage, and another piece moves on
+    /// instead.
     template <class Look> void for_each_neighbour(const layer_division& of, stop_check stop, const Look& look) const {
         for (std::size_t from = 0; from < stages(); ++from)
             for (std::size_t to = 0; to < stages() && size_of(of, from) > 1; ++to) {
@@ -97,8 +99,8 @@ private:
         return s == stages() ? left == 0 : left >= stages() - s;
     }
     void find_beginnings();
-    /// The step in `some` that moves the piece `wanted`. If no step moves `wanted`, returns the step that moves the
-    /// last piece of stage `s` (`is_forward`) or its first piece.
+    /// The step in `some` that moves the piece `wanted`. If there is no such step, returns the step that moves the last
+    /// piece of stage `s` if `is_forward` is true, and the first piece otherwise.
     [[nodiscard]] const layer_cuts::step& choose(const std::vector<layer_cuts::step>& some, const layer_division& of,
                                                  std::size_t s, std::size_t wanted, bool is_forward) const;
     [[nodiscard]] layer_division moved_forward(layer_division of, std::size_t from, std::size_t to,
@@ -138,7 +140,7 @@ private:
     std::vector<rank> rank_of_;
     /// The pins of each piece; empty if no layer is pinned.
     std::vector<std::vector<std::variant<stage, rank>>> pins_;
-    /// `may_begin(s, cut)` at [s · cuts + cut]; empty if no layer is pinned.
+    /// `may_begin(s, cut)` has index s · cuts + cut. Empty if no layer is pinned.
     std::vector<bool> may_begin_;
 };
 

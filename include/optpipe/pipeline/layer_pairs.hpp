@@ -17,18 +17,18 @@
 
 namespace optpipe {
 
-/// The measured duration of a pair of layers: the forward of a layer of the kind `forward`, and the backward of one of
-/// the kind `backward` (`layer_costs::kind`).
+/// The measured duration of a pair of layers, which is one forward and one backward run together. The forward is of a
+/// layer of kind `forward`, and the backward is of a layer of kind `backward` (`layer_costs::kind`).
 struct layer_pair {
     std::string forward{};
     std::string backward{};
-    /// I is the backward of layers with frozen weights, too.
+    /// For layers with frozen weights, the backward is I.
     overlap_kind kind = overlap_kind::backward;
     optpipe::duration duration{};
     friend bool operator==(const layer_pair&, const layer_pair&) = default;
 };
 
-/// The time of a forward or a backward, by what it does.
+/// The time of a forward or a backward, split into computation and communication.
 struct work_parts {
     duration computation{};
     duration communication{};
@@ -39,8 +39,8 @@ struct work_parts {
     }
 };
 
-/// The duration of a pair: the longer of both computations together and both communications together, times 1 +
-/// `contention`; at least that of each part.
+/// The duration of a pair: max(total computation, total communication) · (1 + `contention`), but no shorter than either
+/// part alone.
 [[nodiscard]] constexpr duration overlap_duration(work_parts forward, work_parts backward, double contention) {
     const auto both = forward + backward;
     return std::max(
@@ -50,12 +50,13 @@ struct work_parts {
 [[nodiscard]] constexpr work_parts forward_parts(const layer_costs& layer) {
     return {layer.costs.forward - layer.forward_comm, layer.forward_comm};
 }
-/// A backward of either kind communicates for `backward_comm`.
+/// The computation and communication of a backward. For B and for I, the communication takes `backward_comm`.
 [[nodiscard]] constexpr work_parts backward_parts(const layer_costs& layer, overlap_kind kind) {
     return {length_of(layer.costs, kind) - layer.backward_comm, layer.backward_comm};
 }
 
-/// The kinds of backward that a stage with these gradients may have in a pair of the pipeline `p`.
+/// The kinds of backward that may be paired with a forward, for a stage of the pipeline `p` that computes these
+/// gradients.
 [[nodiscard]] inline std::vector<overlap_kind> pair_kinds(const problem& p, gradient_kind gradients) {
     std::vector<overlap_kind> kinds;
     if (gradients == gradient_kind::full && p.full_backward) kinds.push_back(overlap_kind::backward);
@@ -64,7 +65,7 @@ struct work_parts {
     return kinds;
 }
 
-/// How long pairs of stages take, by the layers of the stages.
+/// Computes the durations of pairs of stages from the layers of the stages.
 class layer_pairing {
 public:
     /// Contract: `layers` outlives this object.
@@ -83,15 +84,15 @@ public:
     [[nodiscard]] bool has_measured() const { return !measured_.empty(); }
     [[nodiscard]] double contention() const { return contention_; }
 
-    /// The duration of a pair of two stages with these layers, in order. If no pair was measured, `overlap_duration` of
-    /// the sums over the layers. Else layers run in pairs, the first one of the forward with the last one that has a
-    /// backward, and so on; the rest of the longer list follows alone. A pair of layers that wasn't measured takes
-    /// `overlap_duration`.
+    /// The duration of a pair of two stages with these layers, in order. If no pairs were measured, the duration is
+    /// `overlap_duration` of the sums over the layers. Otherwise, layers run in pairs: the first layer of the forward
+    /// with the last layer that has a backward, and so on. The remaining layers of the longer list run alone. A pair of
+    /// layers that wasn't measured takes `overlap_duration`, but no longer than the two layers in succession.
     [[nodiscard]] duration of(std::span<const std::size_t> forward, std::span<const std::size_t> backward,
                               overlap_kind kind) const {
         return has_measured() ? in_succession(forward, backward, kind) : together(forward, backward, kind);
     }
-    /// The time that such a pair saves.
+    /// The time that the pair saves, compared with its two parts in succession.
     [[nodiscard]] duration saving(std::span<const std::size_t> forward, std::span<const std::size_t> backward,
                                   overlap_kind kind) const {
         duration alone{};

@@ -15,12 +15,12 @@ namespace optpipe {
 
 /// The device memory that a rank needs to run one microbatch at a time.
 struct least_memory_result {
-    /// The least device memory that suffices if all microbatches of a stage use the same storage option. Unlimited if a
-    /// stage has only options that offload, and the host is too small for them.
+    /// The least device memory that suffices if all microbatches of a stage use the same storage option. Unlimited if
+    /// some stages have only options that offload, and the host is too small for their stashes.
     memory_size needed{};
-    /// The storage option of each of the rank's stages, in model order, and the device memory that the rank then takes.
-    /// With `options`, the rank meets its limit with the least memory on the host; if no options meet the limit, the
-    /// rank takes `needed`.
+    /// `options` has the storage option of each of the rank's stages, in model order. `with_options` is the device
+    /// memory that the rank takes with these options. The options meet the rank's limit with the least host memory. If
+    /// no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. `needed` assumes that all microbatches of a stage
@@ -31,8 +31,8 @@ struct least_memory_result {
 
 namespace detail {
 
-/// Walks through the forwards of one microbatch on one rank, and chooses the storage option of every stage. Remembers
-/// the combinations of peak, remaining device memory and host memory that no other combination dominates.
+/// Walks through the forwards of one microbatch on one rank, and chooses the storage option of every stage. Keeps only
+/// the combinations that no other combination dominates in peak, remaining device memory and host memory.
 template <pipeline_graph Graph> class storage_choices {
 public:
     constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
@@ -115,8 +115,8 @@ private:
     constexpr void add(std::vector<state>& states, const state& now) const {
         if (now.on_host <= host_limit_) states.push_back(now);
     }
-    /// Keeps the states that no other state dominates or, if there are too many, those with the lowest peaks. Returns
-    /// whether there were too many states.
+    /// Keeps the states that no other state dominates. If there are too many, keeps those with the lowest peaks, and
+    /// returns true.
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
@@ -133,8 +133,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other state dominates if host memory is ignored. A state in `steps` with a higher
-        // peak has less memory left on the device.
+        // The kept states that no other state dominates if host memory is ignored. The higher the peak of a state in
+        // `steps`, the less memory it leaves on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -153,7 +153,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// The possible sums of memory, on the device and on the host, that the stashes of the visited stages take.
+    /// The possible sums over the stashes of the visited stages: the memory on the device and the memory on the host.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};
@@ -165,12 +165,12 @@ private:
 
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
-/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
-/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is
-/// the memory that the storage option of stage j leaves on the device. a_i is the maximum of two amounts: the memory
-/// that the forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight
-/// stash of stage i. The sizes of all transfers together must fit the host. `needed` is the least over all combinations
-/// of options; if a stage has more than `most_states` combinations, only the best are followed. The lower bound may
+/// While the forward or the backward of a stage runs, the stashes of the rank's earlier stages are on the device unless
+/// they are offloaded. So the rank needs the maximum over its stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
+/// that the storage option of stage j leaves on the device. a_i is the maximum of two amounts: the memory that the
+/// forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight stash of
+/// stage i. All transfers together must fit in host memory. `needed` is the least need over all combinations of
+/// options. If more than `most_states` combinations remain after a stage, only the best are kept. The lower bound may
 /// choose different options for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
@@ -178,9 +178,9 @@ template <pipeline_graph Graph>
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage while it
-/// runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores slices, groups and
-/// the memory that edges hold.
+/// A lower bound on the device memory of rank `r` for any graph and any microbatches. The bound is the memory of one
+/// stage while it runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores
+/// slices, groups and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

@@ -16,8 +16,8 @@ namespace optpipe {
 /// Factors on the costs of one microbatch on one stage, all above 0.
 struct cost_factors {
     double forward = 1.0;         ///< factor on the durations F, `recompute` and `backward_extra`
-    double backward_input = 1.0;  ///< on I
-    double backward_weight = 1.0; ///< on W
+    double backward_input = 1.0;  ///< factor on the duration of I
+    double backward_weight = 1.0; ///< factor on the duration of W
     double memory = 1.0;          ///< factor on all held memory, and on the size and duration of transfers
     double message = 1.0;         ///< factor on the time to send the stage's output, and to return its gradient
     friend constexpr bool operator==(const cost_factors&, const cost_factors&) = default;
@@ -40,7 +40,7 @@ inline constexpr cost_factors usual_factors{};
     c.kv = f.memory * c.kv;
     return c;
 }
-/// The storage option of a microbatch with these factors.
+/// The storage option `o`, scaled for a microbatch with these factors.
 [[nodiscard]] constexpr storage_option scaled(storage_option o, const cost_factors& f) {
     o.held = f.memory * o.held;
     o.recompute = f.forward * o.recompute;
@@ -50,8 +50,9 @@ inline constexpr cost_factors usual_factors{};
     return o;
 }
 
-/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default, all
-/// microbatches are equal, each is a sequence of its own, and the lists are empty.
+/// How the microbatches of a step differ. Microbatches may have factors on their costs, and several of them may be the
+/// slices of one sequence. By default, all microbatches are equal, each is a sequence of its own, and the lists are
+/// empty.
 template <auto Stages, auto Microbatches> class basic_microbatch_list {
 public:
     constexpr basic_microbatch_list() = default;
@@ -74,15 +75,15 @@ public:
         take_factors(list, microbatches);
     }
 
-    /// Whether the lists have the sizes for a step of `microbatches` microbatches on `stages` stages.
+    /// Whether the lists have the right sizes for a step of `microbatches` microbatches on `stages` stages.
     [[nodiscard]] constexpr bool fits(std::size_t stages, std::size_t microbatches) const {
         const auto entries = is_by_stage_ ? stages * microbatches : microbatches;
         return (factors_.empty() || factors_.size() == entries) &&
                (sequence_.empty() || sequence_.size() == microbatches);
     }
 
-    /// Sets the sequence of each microbatch m: `list[m]` is the sequence's number. Microbatches with the same number
-    /// are the slices of one sequence, in order. Contract: slices of one sequence follow one another.
+    /// Sets the sequence of each microbatch m to number `list[m]`. Microbatches with the same number are the slices of
+    /// one sequence, in order. Contract: the slices of a sequence are consecutive microbatches.
     template <class List> constexpr void set_sequences(const List& list) {
         sequence_.clear();
         bool any = false;
@@ -122,7 +123,7 @@ private:
             factors_.push_back(each);
             usual = usual && each == usual_factors;
         }
-        if (usual) { // the same as no factors at all
+        if (usual) { // factors of 1 are the same as no factors
             factors_.clear();
             is_by_stage_ = false;
             count_ = 0;
@@ -133,7 +134,8 @@ private:
     bool are_equal_ = true;
     bool is_by_stage_ = false;
     std::size_t count_ = 0;
-    /// Factors of microbatches: no entries, one per microbatch, or one per pair of a stage and a microbatch.
+    /// Factors of microbatches. The list is empty, or has one entry per microbatch, or one per pair of a stage and a
+    /// microbatch.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
     /// The number of each microbatch's sequence, counted from 0 in order; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};
@@ -141,8 +143,8 @@ private:
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
 
-/// Microbatches of a pipeline of `stages` stages that differ only on the stages in `which`, such as an encoder of
-/// images. On the stages in `which`, all costs of microbatch m have the factor `scale[m]`.
+/// Microbatches that differ only on the stages in `which`, such as an encoder of images. The pipeline has `stages`
+/// stages. All costs of microbatch m on the stages in `which` have the factor `scale[m]`.
 template <class Which, class Scale>
 [[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
     const auto count = scale.size();

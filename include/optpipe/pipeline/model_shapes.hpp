@@ -7,8 +7,8 @@
 
 namespace optpipe::model_shapes {
 
-// The shapes of published models: layers, widths, heads and vocabulary, from the named paper and the config.json
-// published with the weights. The user adds rates and parallelism:
+// The shapes of published models: layers, widths, heads and vocabulary. The shapes are from the cited papers, and from
+// the config.json files published with the weights. The user adds rates and parallelism:
 //
 //     auto model = model_shapes::mixtral_8x7b;
 //     model.expert_parallel = 8;
@@ -24,7 +24,7 @@ namespace optpipe::model_shapes {
             .value_width = head_width,
             .feed_forward = feed_forward};
 }
-/// The layer `dense`, with its feed-forward part replaced by experts of the same width.
+/// The layer `dense` with experts in place of its feed-forward part. Each expert has the same width as this part.
 [[nodiscard]] constexpr decoder_layer with_experts(decoder_layer dense, std::size_t experts, std::size_t active,
                                                    std::size_t shared = 0) {
     dense.experts = experts;
@@ -45,8 +45,8 @@ inline constexpr decoder llama3_8b{
 inline constexpr decoder llama3_70b{
     .layers = 80, .layer = dense_layer(8192, 64, 8, 128, 28672), .vocabulary = 128256, .sequence = 8192};
 
-/// Qwen3 (arXiv 2505.09388, tables 1 and 2): 32.8 billion parameters, and 235 billion parameters, 22 billion of them
-/// active. The heads together are wider than the hidden size.
+/// Qwen3 (arXiv 2505.09388, tables 1 and 2). The first model has 32.8 billion parameters. The second has 235 billion
+/// parameters, of which 22 billion are active. The heads together are wider than the hidden size.
 inline constexpr decoder qwen3_32b{
     .layers = 64, .layer = dense_layer(5120, 64, 8, 128, 25600), .vocabulary = 151936, .sequence = 4096};
 inline constexpr decoder qwen3_235b_a22b{.layers = 94,
@@ -54,7 +54,7 @@ inline constexpr decoder qwen3_235b_a22b{.layers = 94,
                                          .vocabulary = 151936,
                                          .sequence = 4096};
 
-/// Mixtral 8x7B (arXiv 2401.04088, table 1): 46.7 billion parameters, 12.9 of them active.
+/// Mixtral 8x7B (arXiv 2401.04088, table 1): 46.7 billion parameters, of which 12.9 billion are active.
 inline constexpr decoder mixtral_8x7b{.layers = 32,
                                       .layer = with_experts(dense_layer(4096, 32, 8, 128, 14336), 8, 2),
                                       .vocabulary = 32000,
@@ -72,8 +72,8 @@ inline constexpr decoder mixtral_8x7b{.layers = 32,
             .rotary_width = 64,
             .feed_forward = feed_forward};
 }
-/// DeepSeek-V3 (arXiv 2412.19437, section 4.2): 671 billion parameters, 37 of them active. The layer that predicts a
-/// second token is left out.
+/// DeepSeek-V3 (arXiv 2412.19437, section 4.2): 671 billion parameters, of which 37 billion are active. The layer that
+/// predicts a second token is left out.
 inline constexpr decoder deepseek_v3{.layers = 61,
                                      .layer = with_experts(deepseek_v3_layer(2048), 256, 8, 1),
                                      .first_layers = 3,

@@ -5,14 +5,14 @@
 
 namespace optpipe {
 
-/// Whether a policy forbids, permits or requires that the stashes of a stage are offloaded as a whole.
+/// Whether a policy forbids, permits or requires offloading of a stage's entire stashes.
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
     require, ///< every stash is offloaded, unless a dispatcher finds that the host is full or the gradient is due
 };
 
-/// Storage policies that allow no other options than keeping a stash and offloading it as a whole.
+/// Storage policies that allow only two options: to keep a stash, and to offload all of it.
 namespace offload {
 
 struct never {
@@ -24,8 +24,9 @@ struct always {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
-/// Offloads the stashes of some stages: on each rank, those with the longest lifespans. `share` is their share of the
-/// rank's stages (PipeOffload, section on selective offload: half of the stages for PO-H, all stages for PO-F).
+/// Offloads the stashes of the stages with the longest lifespans on each rank. `share` (0 to 1) is the share of the
+/// rank's stages that are offloaded. PO-H of PipeOffload (section on selective offload) offloads half of the stages,
+/// and PO-F offloads all of them.
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {

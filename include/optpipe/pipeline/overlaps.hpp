@@ -22,15 +22,16 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run as one operation. It consists of the F of one of the rank's stages, and the backward of
-/// the same or another of its stages. The pair usually takes less time than its two operations in succession.
+/// A pair that a rank can run as one operation. It consists of a forward of one of the rank's stages, and a backward of
+/// the same or another of its stages. A pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors; at least the duration of its longer part.
+    /// Duration of the pair if its microbatches have no factors. The pair takes at least as long as the longer of its
+    /// two operations.
     optpipe::duration duration{};
-    /// Device memory that the pair takes while it runs, in addition to the memory of its parts.
+    /// Device memory that the pair takes while it runs, in addition to the memory of its two operations.
     memory_size memory{};
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };
@@ -47,8 +48,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair that consists of F on stage `forward` and a backward of this kind on stage `backward`; null if there is
-    /// none. Calling `add` invalidates the pointer.
+    /// The pair of the forward on stage `forward` and the backward of this kind on stage `backward`. Null if there is
+    /// no such pair. Calling `add` invalidates the pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;
@@ -62,7 +63,7 @@ private:
 
 namespace detail {
 
-/// The largest number of pairs in a file, or of a division of layers.
+/// The largest number of pairs that a file may have, or a division of layers.
 inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
 
 } // namespace detail

@@ -17,25 +17,27 @@
 
 namespace optpipe {
 
-/// The layers of a model, and the pipelines among whose stages they may be divided. All pipelines have the same devices
-/// and microbatches; their placements of the stages differ.
+/// The layers of a model, and several pipelines. The layers may be divided among the stages of any one of these
+/// pipelines. All pipelines have the same devices and microbatches, but different placements of the stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages. The
+    /// Each pipeline is a chain without groups and pairs. The factors of a microbatch are the same on all stages. The
     /// memory limits of a pipeline are the devices' limits. Costs and storage options of pipelines are ignored, because
     /// the layers have their own.
     std::vector<problem> pipelines{};
-    /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
+    /// The edges between layers, each pair of layers at most once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that have to be in one stage. All layers on a path of edges between layers of one list
-    /// are in the same stage, too.
+    /// Each list names layers that must be in the same stage. Layers on a path of edges between two layers of a list
+    /// are in this stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
-    /// How much longer a pair takes because its parts compete for the device (`overlap_duration`).
+    /// The factor on a pair's duration is 1 + `contention`, because the pair's two operations compete for the device
+    /// (`overlap_duration`).
     double contention = 0.0;
-    /// Measured pairs of kinds of layers. If there are any, pairs of stages run layer by layer (`layer_pairing`).
+    /// Measured durations of pairs, by the kinds of the two layers. If there are any, pairs of stages run layer by
+    /// layer (`layer_pairing`).
     std::vector<layer_pair> layer_pairs{};
 
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
@@ -43,12 +45,12 @@ struct partition_problem {
 
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
-/// once to each stage that needs it: among its edges to one stage, only the largest size and the largest `held` count.
-/// For an edge between stages, the sizes of different layers add up, and so do their `held`. If layers communicate or
-/// have measured pairs, the pipeline has the pairs that save time (`layer_pairing`).
+/// once to each stage that needs it, so among the layer's edges to one stage, only the largest `size` and the largest
+/// `held` count. For an edge between stages, the sizes of different layers are summed, and so are their `held`. If
+/// layers communicate or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
 ///
-/// Contract: `p` is valid, and `pipeline` is one of its pipelines; every stage has a layer, and no edge leads to an
-/// earlier stage.
+/// Contract: `p` is valid, and `pipeline` is the index of one of its pipelines. Every stage has a layer, and no edge
+/// leads to an earlier stage.
 [[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
 
 /// The pipeline `p` with another placement. The costs of the result's stages are 0, and must be set with `set_stage`.
@@ -60,24 +62,25 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The pipeline `p` with each of the usual placements. The first has one stage per rank. If there are several ranks,
-/// and enough layers for two stages on each, two more placements have two stages per rank: as a loop, and as a v.
+/// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
+/// have two stages per rank, as a loop and as a v. These two placements are left out if there is only one rank, or if
+/// there are too few layers for two stages per rank.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
 
 class layer_cuts;
 
-/// Violations in the layers, each checked like a stage with its costs.
+/// The violations in the layers. Each layer is checked as if it were a stage.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations in the sums over all layers, and layers without a backward that come after layers with one. Contract:
-/// each layer is valid by itself.
+/// Violations that concern several layers. Reports sums over all layers that are out of range, a missing common storage
+/// option, and layers without a backward that come after layers with one. Contract: each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 /// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
-/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: at least one
+/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: there is at least one
 /// pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
@@ -112,7 +115,8 @@ namespace detail {
 /// The edges between stages that follow from those between layers.
 inline edges::any stage_edges(const std::vector<layer_edge>& between, std::span<const stage> stage_of,
                               std::size_t stages) {
-    std::map<std::pair<stage, stage>, std::map<std::size_t, layer_edge>> sent; // by stages, then by layer
+    std::map<std::pair<stage, stage>, std::map<std::size_t, layer_edge>> sent; // indexed by the two stages, then by the
+                                                                               // sending layer
     for (const auto& each : between) {
         const auto ends = std::pair{stage_of[each.from], stage_of[each.to]};
         if (ends.first == ends.second) continue;
@@ -131,7 +135,7 @@ inline edges::any stage_edges(const std::vector<layer_edge>& between, std::span<
     return {stages, std::move(all)};
 }
 
-/// A stage that holds all layers.
+/// The costs of a stage that holds all layers.
 inline layer_costs sum_of_all(std::span<const layer_costs> layers) {
     std::vector<std::size_t> all(layers.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
@@ -279,7 +283,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether `layer` is the number of a layer. If there is no such layer, adds a violation at the place `where`.
+/// Whether there is a layer with the index `layer`. If not, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;
@@ -344,7 +348,7 @@ inline void validate_together(const partition_problem& p, std::vector<violation>
     }
 }
 
-/// Speeds must be numbers above 0, and so must be all durations at these speeds.
+/// Reports speeds that aren't numbers above 0, and speeds at which a duration isn't a number above 0.
 inline void validate_speeds(const partition_problem& p, std::vector<violation>& found) {
     const auto ranks = p.pipelines.front().graph.ranks();
     if (!p.rank_speed.empty() && p.rank_speed.size() != ranks)
@@ -372,13 +376,13 @@ inline void validate_speeds(const partition_problem& p, std::vector<violation>& 
                                  time.value() / *fastest);
 }
 
-/// Whether `holds(layer)` for any layer of this kind.
+/// Whether `holds(layer)` is true for any layer of this kind.
 template <class Holds> bool has_kind(const partition_problem& p, const std::string& kind, const Holds& holds) {
     return std::any_of(p.layers.begin(), p.layers.end(),
                        [&](const layer_costs& each) { return each.kind == kind && holds(each); });
 }
 
-/// The longest forward or backward of a layer that such a pair may have.
+/// The longest operation that this pair may have: a forward of kind `of.forward`, or a backward of kind `of.backward`.
 inline duration longest_part(const partition_problem& p, const layer_pair& of) {
     duration longest{};
     for (const auto& each : p.layers) {
@@ -388,7 +392,7 @@ inline duration longest_part(const partition_problem& p, const layer_pair& of) {
     return longest;
 }
 
-/// A measured pair is of kinds that layers have, and at least as long as its parts.
+/// Reports a measured pair if no layers have its kinds or its backward, or if it is shorter than one of its operations.
 inline void validate_layer_pair(const partition_problem& p, std::size_t i, std::vector<violation>& found) {
     const auto& each = p.layer_pairs[i];
     const auto field = [&](const char* name) { return place("layer_pairs", i, name); };
@@ -409,7 +413,7 @@ inline void validate_layer_pair(const partition_problem& p, std::size_t i, std::
                                                 format_number(longest)});
 }
 
-/// The number of pairs that the pipeline may have.
+/// The largest number of pairs that the pipeline can have.
 inline std::size_t count_pairs(const problem& p) {
     per_rank<std::size_t> stages(p.graph.ranks(), 0);
     for (const stage s : p.graph.all_stages())
@@ -436,7 +440,7 @@ inline void validate_layer_pairs(const partition_problem& p, std::vector<violati
                                                         std::to_string(most_overlaps) + " are possible"});
 }
 
-/// Pins and layers that belong together must leave a way to divide the layers among the stages.
+/// Reports pins and layers that belong together if they leave no way to divide the layers among the stages.
 inline void validate_divisions(const partition_problem& p, std::vector<violation>& found) {
     if (p.pins.empty() && p.together.empty()) return;
     const auto cuts = cuts_of(p);

@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Earliest start times of the operations of a microbatch that is alone in the pipeline, and the least time that its
-/// remaining work takes. The gradient of a stage is its I, or its B if the backward isn't split.
+/// For a microbatch that is alone in the pipeline, the earliest start times of its operations and the least time that
+/// its remaining work takes. The gradient of a stage is its I, or its B if the backward isn't split.
 template <auto Stages> struct basic_microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};
@@ -56,7 +56,8 @@ template <pipeline_graph Graph>
     return paths;
 }
 
-/// The position of every stage among the stages of its rank, longest lifespan first. Ties go to the earlier stage.
+/// The position of every stage among the stages of its rank. Stages are ordered by lifespan, longest first. Ties go to
+/// the earlier stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent>
 lifespan_places(const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {

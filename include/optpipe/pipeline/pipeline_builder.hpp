@@ -21,7 +21,8 @@
 
 namespace optpipe {
 
-/// An input of a stage: the earlier stage that sends it, and the size and memory of the edge between them (`edge`).
+/// An input of a stage. It names the earlier stage that sends the input, and has the size and memory of the edge
+/// between the two stages (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;
@@ -40,19 +41,20 @@ struct stage_input {
 ///     model.add(rank{2}, layers, {trunk});
 ///     problem p = model.build(16);
 ///
-/// Stages are numbered in the order in which they are added. The problem's other fields are public.
+/// Stages are numbered in the order in which they are added. All other fields of the problem can be set afterwards,
+/// because they are public.
 class pipeline_builder {
 public:
     using inputs = std::initializer_list<stage_input>;
 
-    /// Adds a stage to rank `on`. Contract: the stages in `fed_by` were added before, and each is named once.
+    /// Adds a stage to rank `on`. Contract: the stages in `fed_by` have been added before, and no stage is named twice.
     stage add(rank on, const stage_costs& costs, inputs fed_by = {});
-    /// Adds a stage with the storage options `options`; transfer times of the costs are ignored.
+    /// Adds a stage with the storage options `options`. Transfer times in the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
-    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. The members
-    /// `p2p()`, `time_unit` and `memory_unit` of the model are used if it has them. The stages get all of the model's
-    /// storage options. `restrict_storage` removes some.
+    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. If the model has
+    /// the members `p2p()`, `time_unit` or `memory_unit`, they are used. The stages get all of the model's storage
+    /// options. `restrict_storage` can remove some of them later.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");

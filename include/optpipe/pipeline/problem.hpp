@@ -34,8 +34,8 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation until a dependent operation on another rank may start: one number for all
-/// ranks, or one per ordered pair of ranks.
+/// The time from the end of an operation until a dependent operation on another rank may start. The time is one number
+/// for all ranks, or one number per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
@@ -76,10 +76,10 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that one rank can run at once: 1, or 2 (one per direction).
+    /// Number of transfers that one rank can run at once. This is either 1, or 2 with one per direction.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
-    /// The number of each rank's host link. Ranks with equal numbers share one link. Numbers are below the number of
+    /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of
     /// ranks.
     per_rank<std::uint32_t, Ranks> link{};
 
@@ -89,7 +89,7 @@ template <auto Ranks> struct basic_transfer_rules {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Merges the host links of both ranks into one.
+    /// Makes two ranks share one host link. Ranks that share a link with either of them share it, too.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -101,8 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has only the options that costs describe. These are `keep` and, if the costs have transfer
-/// times, `offload`.
+/// Whether every stage has exactly the options that its costs describe. These options are `keep` and, if the costs have
+/// transfer times, `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -119,19 +119,19 @@ template <pipeline_graph Graph> struct basic_problem {
     Graph graph{};
     /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
-    /// The options of each stage; never empty.
+    /// The storage options of each stage. Every stage has at least one.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     /// How the microbatches differ. By default, all microbatches are equal.
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
     /// Groups of stages that hold shards of one layer.
     stage_groups<stages_extent> groups{};
-    /// Forwards and backwards that a rank can run as one operation.
+    /// The pairs of a forward and a backward that a rank can run as one operation.
     overlap_list<Graph::is_static> overlaps{};
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. With
-    /// `full_backward` false, a B in an order is timed as I and W.
+    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. In
+    /// this case, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -152,21 +152,21 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe. These are `keep` and, if the costs have
+    /// Gives the stage these costs, and the options that they describe. These options are `keep` and, if the costs have
     /// transfer times, `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
-    /// Gives the stage these costs and options; transfer times of the costs are ignored.
+    /// Gives the stage these costs and options. Transfer times in the costs are ignored.
     template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
         costs[s] = of;
-        // reset() isn't used, because with clang 14, a reset optional can't be copied in a constant expression
+        // reset() isn't used, because clang 14 can't copy a reset optional in a constant expression
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
-    /// Calls `change(stage_costs&)` on the costs of a stage. If costs describe the stage's options
-    /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made anew from the
-    /// changed costs. Options that costs don't describe stay as they are.
+    /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the stage's options
+    /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made again from the
+    /// changed costs. Otherwise, the options don't change.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -199,7 +199,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }
-    /// Whether the edge carries gradients: both of its stages compute some.
+    /// Whether the edge carries gradients. This is so if each of its two stages computes gradients.
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }
@@ -222,8 +222,8 @@ template <pipeline_graph Graph> struct basic_problem {
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory that a stage holds during a backward that starts with the memory `restored`, if W
-    /// directly follows I. A full backward never holds more memory than at its start.
+    /// The most device memory that a stage holds during a backward, if W directly follows I. The backward starts with
+    /// the memory `restored`. A full backward never holds more memory than at its start.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
@@ -247,8 +247,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at intervals
-    /// shorter than the result.
+    /// The mean time that the busiest rank needs for one microbatch. Equal microbatches can't follow each other at
+    /// shorter intervals.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -266,8 +266,7 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, and all microbatches are equal. A problem with frozen stages can be
-    /// simple, too.
+    /// Whether stages form a chain without groups, and all microbatches are equal. Stages may be frozen.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;
@@ -280,9 +279,9 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The largest stash, `kv`, `held` of an edge, memory of a pair or device memory limit. Comparisons of memory are
-    /// relative to this amount. A limit counts for no more than all stashes of its rank together. Thus a huge number
-    /// meant as "no limit" doesn't blur the comparisons on other ranks.
+    /// The scale for comparisons of memory. The scale is the largest stash, `kv`, `held` of an edge, memory of a pair,
+    /// or device memory limit. A limit counts for no more than the sum of all stashes of its rank. Thus a huge number
+    /// meant as "no limit" doesn't make the comparisons on other ranks too coarse.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -418,13 +417,13 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
     return result;
 }
 
-/// Whether some storage option fulfils `is_meant(option)`.
+/// Whether `is_meant(option)` is true for any storage option of any stage.
 template <pipeline_graph Graph, class Predicate>
 [[nodiscard]] constexpr bool any_storage_option(const basic_problem<Graph>& p, Predicate is_meant) {
     return std::any_of(p.storage.begin(), p.storage.end(),
                        [&](const auto& options) { return std::any_of(options.begin(), options.end(), is_meant); });
 }
-/// The transfer times of a whole stash; empty if no option of the stage offloads whole stashes.
+/// The transfer times of an entire stash. Empty if the stage has no option that offloads entire stashes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<transfer_times> stash_transfer(const basic_problem<Graph>& p, stage s) {
     const auto offload = p.whole_offload(s);
@@ -439,7 +438,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything
     return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
 }
 
-/// Whether the problem is plain except for its pairs.
+/// Whether the problem would be plain (`is_plain`) without its pairs.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pairs(const basic_problem<Graph>& p) {
     return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
                                         [](const stage_costs& c) { return c.gradients == gradient_kind::full; });

@@ -17,7 +17,7 @@ inline void require_plain(const problem& p, std::string_view what) {
     if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
 }
 
-/// Throws `optpipe::error` unless the problem is plain except for its pairs.
+/// Throws `optpipe::error` unless the problem would be plain without its pairs.
 inline void require_plain_without_pairs(const problem& p, std::string_view what) {
     if (!is_plain_without_pairs(p))
         throw error{std::string{what} +

@@ -16,14 +16,14 @@ namespace optpipe {
 
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
-    double linear = 0.0;    ///< its tokens
-    double quadratic = 0.0; ///< its pairs of a token and an earlier token, for which attention is computed
+    double linear = 0.0;    ///< its number of tokens
+    double quadratic = 0.0; ///< its number of pairs of a token and an earlier token, for which attention is computed
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence; attention
-/// takes the share a of the forward of this sequence. The gradient of attention is a part of I, and takes twice as long
-/// as its forward. All other work takes equally long in F, I and W:
+/// The factors of a microbatch with linear work l and quadratic work q. Attention takes the share a of the forward of
+/// the sequence for which the stages' costs are given. The gradient of attention is a part of I, and takes twice as
+/// long as the forward of attention. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
@@ -38,7 +38,7 @@ struct token_work {
 }
 
 /// Returns the length x such that the forward of the first x of a sequence takes `time`. x and `time` are relative to
-/// the sequence that the stages' costs are for. x is the positive root of
+/// the sequence for which the stages' costs are given. x is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -55,7 +55,8 @@ struct token_work {
 
 namespace detail {
 
-/// Factors of all microbatches from their `works`. `attention_share` is one number, or lists one for each stage.
+/// Factors of all microbatches, computed from their `works`. `attention_share` is one number for all stages, or a list
+/// with one number per stage.
 template <std::size_t Stages, std::size_t Microbatches, class Works, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> with_token_factors(const Works& works,
                                                                                  const Share& attention_share) {
@@ -91,7 +92,7 @@ template <class Share> [[nodiscard]] constexpr double most_attention(const Share
     }
 }
 
-/// `length` or, if it is 0, the mean of `all`.
+/// Returns `length`, or the mean of `all` if `length` is 0.
 template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double length, const Lengths& all) {
     if (length > 0.0) return length;
     double sum = 0.0;
@@ -104,7 +105,8 @@ template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double le
     return sum / static_cast<double>(count);
 }
 
-/// Collects the slices of sequences. Ends are relative to the sequence that the stages' costs are for.
+/// Collects the slices of sequences. The ends of slices are relative to the sequence for which the stages' costs are
+/// given.
 template <std::size_t Stages, std::size_t Microbatches> class slice_collector {
 public:
     constexpr void begin_sequence() {
@@ -131,8 +133,8 @@ private:
     double end_ = 0.0;
 };
 
-/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of this length. Length
-/// and end are relative to the sequence that the stages' costs are for.
+/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of this length. Lengths
+/// and ends are relative to the sequence for which the stages' costs are given.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
                                                                             const Share& attention_share, std::size_t k,
@@ -171,11 +173,11 @@ template <std::size_t Count, class Lists>
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
 /// lengths of the sequences. Slices attend to the earlier slices of their sequence, so the last slice takes longest.
-/// With k = 1, sequences stay whole.
+/// With k = 1, sequences aren't cut.
 ///
-/// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
-/// number, or lists one for each stage. The stages' costs are for a sequence of `costed_length` tokens; by default, the
-/// mean of `tokens`.
+/// `attention_share` is the share of attention in a forward of the sequence for which the stages' costs are given. The
+/// share is one number for all stages, or a list with one number per stage. The costs are given for a sequence of
+/// `costed_length` tokens. The default is the mean of `tokens`.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
@@ -188,9 +190,9 @@ slices(const Lengths& tokens, const Share& attention_share, std::size_t k, doubl
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// As `slices`, but all slices of a sequence take the same time: the earlier a slice, the longer it is. Slice i of k
-/// ends where (i + 1) / k of the sequence's forward is done (`end_of_time`). If stages have different shares of
-/// attention, times are equal on the stage with the largest share.
+/// Like `slices`, but all slices of a sequence take the same time. Earlier slices have more tokens than later slices.
+/// Slice i of k ends where (i + 1) / k of the sequence's forward is done (`end_of_time`). If stages have different
+/// shares of attention, slices take the same time on the stage with the largest share.
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
 equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
@@ -200,9 +202,9 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// The lengths, in tokens, of `k` slices of one sequence that take about the same time: those of `equal_time_slices`,
-/// with ends rounded to multiples of `multiple`. The last slices may end elsewhere if `tokens` isn't a multiple of
-/// `multiple`. Contract: `k * multiple` ≤ `tokens`.
+/// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
+/// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
+/// last slices may end elsewhere. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {
@@ -221,9 +223,9 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
     return lengths;
 }
 
-/// The microbatches of a step whose sequences are cut into slices of any lengths: `lengths[i]` lists the lengths of the
-/// slices of sequence i, in tokens. `attention_share` and `costed_length` are as for `slices`; by default, the stages'
-/// costs are for a sequence of the mean length.
+/// The microbatches of a step whose sequences are cut into slices of arbitrary lengths. `lengths[i]` lists the lengths
+/// of the slices of sequence i, in tokens. `attention_share` and `costed_length` are as for `slices`. By default, the
+/// stages' costs are for a sequence of the mean length.
 ///
 ///     p.microbatches = slices_of(std::vector(16, equal_time_lengths(4096, 0.5, 8, 64)), 0.5);
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lists, class Share>
@@ -244,10 +246,10 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths. Its quadratic work is the sum of the squares of these lengths.
+/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
 ///
-/// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
-/// long as the mean microbatch.
+/// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for a single document
+/// whose length is the mean length of the microbatches.
 ///
 ///     p.microbatches = packed_documents(std::vector<std::vector<int>>{{4096}, {1024, 3072}}, 0.3);
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Documents, class Share>

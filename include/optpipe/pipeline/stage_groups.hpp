@@ -11,9 +11,9 @@
 
 namespace optpipe {
 
-/// Groups of stages that hold shards of one layer, such as an output layer with its vocabulary split over ranks: the
-/// gradient of each stage waits for F of all stages of its group. A stage is in one group at most. Nothing is stored
-/// without groups.
+/// Groups of stages that hold shards of one layer, such as an output layer whose vocabulary is split over ranks. The
+/// gradient of each stage waits for the forwards of all stages in its group. A stage is in at most one group. If there
+/// are no groups, nothing is stored.
 template <auto Stages> class basic_stage_groups {
 public:
     constexpr basic_stage_groups() = default;
@@ -21,8 +21,9 @@ public:
     [[nodiscard]] constexpr bool empty() const { return count_ == 0; }
     /// Number of groups.
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
-    /// Makes the stages in `list` a group; the pipeline has `stages` stages. The gradients of a microbatch start no
-    /// earlier than `delay` after the end of its last F in the group. Contract: none of these stages is in a group yet.
+    /// Makes the stages in `list` a group. The pipeline has `stages` stages. The gradients of a microbatch start no
+    /// earlier than `delay` after its last forward in the group has ended. Contract: none of these stages is in a group
+    /// yet.
     template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
         of_stage_.resize(stages);
         ++count_;

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The storage option of a (stage, microbatch): its position in the stage's list.
+/// The index of a storage option in the stage's list. Each pair of a stage and a microbatch uses one option.
 using storage_index = std::uint8_t;
 
 /// The largest number of storage options per stage.
@@ -20,19 +20,20 @@ inline constexpr std::size_t most_storage_options = 32;
 /// The largest number of bytes in the name of a storage option.
 inline constexpr std::size_t longest_storage_name = 32;
 
-/// One way to store a stash between its forward and its backward (io/README.md): kept, offloaded, recomputed, or a mix
-/// of these. `recompute` and `backward_extra` exclude each other.
+/// One way to store a stash between its forward and its backward (io/README.md). The stash is kept, offloaded,
+/// recomputed, or a mix of these. At most one of `recompute` and `backward_extra` is above 0.
 struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory of the stash after the forward. It is at most the stage's activation, and less only if something
-    /// is recomputed. It must be set: only in files, the activation is the default (see `keep_stash`).
+    /// Device memory of the stash after the forward. The memory is at most the stage's activation, and less only if
+    /// something is recomputed. `held` has no default here, and must be set (`keep_stash` sets it to the activation).
+    /// In files, the default is the activation.
     memory_size held = memory_size::unlimited();
     /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
     /// operation.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
-    /// more than `held`, except that I may hold a larger weight stash.
+    /// more memory than `held`, unless the weight stash after I is larger.
     duration backward_extra{};
     /// Size of the memory that is moved to the host; at most `held`.
     memory_size transfer_size{};
@@ -47,7 +48,7 @@ struct storage_option {
     [[nodiscard]] constexpr duration extra_time() const {
         return extra_work() + (transfer ? transfer->offload + transfer->reload : duration{});
     }
-    /// Memory on the device when the backward starts.
+    /// Memory of the stash on the device when the backward starts.
     [[nodiscard]] constexpr memory_size restored(const stage_costs& costs) const {
         return recomputes() ? costs.activation : held;
     }
@@ -79,7 +80,7 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe. These are `keep` and, if the costs have transfer times, `offload`.
+/// The options that these costs describe. These options are `keep` and, if the costs have transfer times, `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;
@@ -88,7 +89,7 @@ template <bool IsStatic = false>
     return options;
 }
 
-/// Whether costs, with or without transfer times, describe exactly the list `options`.
+/// Whether `options` is exactly the list that the costs describe, with or without transfer times.
 template <class List> [[nodiscard]] constexpr bool is_described_by_costs(stage_costs costs, const List& options) {
     if (options.size() == 0 || options.size() > 2 || !(options[0] == keep_stash(costs))) return false;
     if (options.size() == 1) return true;

@@ -20,12 +20,13 @@ struct storage_candidate {
     storage_option option{};
     /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
-    /// The stage's position among the stages of its rank, longest lifespan first, and the number of those stages.
+    /// `position` is the stage's position among the stages of its rank, which are ordered by lifespan, longest first.
+    /// `stages_on_rank` is the number of these stages.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 
-    /// Whether the stage is among the stages with the longest lifespans on its rank. `share` is the share of the rank's
-    /// stages that count as longest.
+    /// Whether the stage is among the stages with the longest lifespans on its rank. `share` (0 to 1) is the share of
+    /// the rank's stages that are among the longest.
     [[nodiscard]] constexpr bool is_among_longest(double share) const {
         return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
     }
@@ -49,8 +50,8 @@ template <class P> consteval bool check_storage_policy() {
 
 namespace storage {
 
-/// Allows options by kind, as in `keep | offload | selective`. An option that both recomputes and offloads needs both
-/// kinds.
+/// Allows options by kind, as in `keep | offload | selective`. An option that recomputes and also offloads needs
+/// permission for recomputing and for offloading.
 struct kinds {
     bool keeps = false;
     bool offloads = false;
@@ -85,8 +86,9 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// Gives the option `name` to some stages: on each rank, to those with the longest lifespans. `share` is their share of
-/// the rank's stages. All other stages of the rank keep their stashes (PipeOffload, section on selective offload).
+/// Gives the option `name` to the stages with the longest lifespans on each rank (PipeOffload, section on selective
+/// offload). `share` (0 to 1) is the share of the rank's stages that get the option. All other stages of the rank keep
+/// their stashes.
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};
@@ -118,8 +120,8 @@ template <class M> consteval auto storage_member() {
 
 /// A memory model that also describes how a stash may be stored.
 ///
-/// Semantics: `storage(s, S)` are the storage options of stage s of S, with distinct names. One option keeps the whole
-/// activation of `costs(s, S)`.
+/// Semantics: `storage(s, S)` returns the storage options of stage s of S stages. The options of a stage have distinct
+/// names. One option keeps the full activation of `costs(s, S)`.
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };

@@ -23,8 +23,8 @@ template <class S> concept has_layers_of = requires(const S& split, stage s, std
 
 /// Defines how many layers of a model each stage holds.
 ///
-/// Semantics: `layers_of(s, S)` is at least 1 for every stage s of S; the sum over all s is the number of layers of the
-/// model.
+/// Semantics: `layers_of(s, S)` is at least 1 for every stage s of S stages. The sum over all stages is the number of
+/// layers of the model.
 template <class S> concept layer_split = std::copyable<S> && has_layers_of<S>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.
@@ -34,11 +34,11 @@ template <class S> consteval bool check_layer_split() {
     return layer_split<S>;
 }
 
-/// Puts equally many layers on each stage. If layers remain, the first stages get one more layer each.
+/// Puts the same number of layers on each stage. If layers remain, each of the first stages gets one more.
 struct even_layers {
     std::size_t total = 0;
-    /// Number of layers that are missing on the first stage, and on the last stage, compared with the other stages. The
-    /// papers use 1, for the embedding and the output layer.
+    /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, which
+    /// makes up for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -64,11 +64,12 @@ template <std::size_t Stages = dynamic> using listed_layers = basic_listed_layer
 
 static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
 
-/// Costs of a transformer by arithmetic, in milliseconds and gigabytes (10^9 bytes): a first guess until there is a
-/// measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each layer takes
-/// sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost nothing.
+/// Computed costs of a transformer, in milliseconds and gigabytes (10^9 bytes). Computed costs are a first guess until
+/// there is a measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each
+/// layer takes sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost
+/// nothing.
 ///
-/// An aggregate for designated initializers; `hidden`, `sequence`, `layers` and `compute_rate` must be given.
+/// An aggregate for designated initializers. `hidden`, `sequence`, `layers` and `compute_rate` must be given.
 template <class Split = even_layers> struct transformer {
     static_assert(check_layer_split<Split>());
 
@@ -77,29 +78,30 @@ template <class Split = even_layers> struct transformer {
 
     Split layers{};
     std::size_t hidden = 0;
-    /// Number of attention heads; used only without `recompute_cheap_layers`.
+    /// Number of attention heads. The number is used only if `recompute_cheap_layers` is false.
     std::size_t heads = 0;
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
     /// number.
     std::size_t tensor_parallel = 1;
-    /// Size of the vocabulary, for the output layer on the last stage. 0: no output layer.
+    /// Size of the vocabulary, for the output layer on the last stage. If it is 0, there is no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
     /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
     /// precision.
     double bytes_per_parameter = 18.0;
-    /// Parameters of a layer, as a multiple of h². More than 12 if the feed-forward part is wider than 4h.
+    /// Number of parameters of a layer, divided by h². The number is above 12 if the feed-forward part is wider than
+    /// 4h.
     double parameters_per_layer = 12.0;
     /// Whether LayerNorm, GeLU and the dropout mask are recomputed instead of stashed.
     bool recompute_cheap_layers = true;
-    /// Duration of recomputing the norms, as a share of a layer's forward. It depends on memory bandwidth, not on
-    /// arithmetic.
+    /// Duration of recomputing the norms, as a share of a layer's forward. The duration depends on memory bandwidth,
+    /// not on arithmetic.
     double norm_share = 0.03;
     /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;
-    /// GB/s between a rank and its host. 0: no stage can be offloaded.
+    /// GB/s between a rank and its host. If the rate is 0, no stage can be offloaded.
     double host_link_rate = 0.0;
     /// GB/s between two ranks.
     double rank_link_rate = std::numeric_limits<double>::infinity();
@@ -120,8 +122,8 @@ template <class Split = even_layers> struct transformer {
         return result;
     }
 
-    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is
-    /// kept, or all but a part that can be recomputed from the rest:
+    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation). Either all of
+    /// the stash is kept, or all but one part. This part is recomputed from the others:
     ///
     /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |
@@ -130,8 +132,8 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each way can recompute inside the backward or ahead of it, with transfers or without (`usual_storage`). The
-    /// stash of the output layer is always kept.
+    /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
+    /// (`usual_storage`). The stash of the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
         const double tensor = bytes_per_element * elements();
@@ -148,8 +150,8 @@ template <class Split = even_layers> struct transformer {
         return usual.options();
     }
 
-    /// Weights, gradients and optimizer state of the layers of a stage: device memory that isn't available for
-    /// activations. Embedding and output layer aren't counted.
+    /// Memory for weights, gradients and optimizer state of the layers of a stage. This device memory isn't available
+    /// for activations. Embedding and output layer aren't counted.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto h = static_cast<double>(hidden);
         const auto count = static_cast<double>(layers.layers_of(s, stages));
@@ -161,9 +163,9 @@ template <class Split = even_layers> struct transformer {
         return time_over(device_memory(bytes_per_element * elements()), rank_link_rate);
     }
 
-    /// PipeOffload's k: the round trip of a layer's stash to the host and back, as a multiple of the layer's F + I + W.
-    /// Offloading of all stashes costs no time only if k is at most 1. With the defaults, the result is formula 1 of
-    /// the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    /// The ratio k of PipeOffload: the time to move a layer's stash to the host and back, divided by the layer's F + I
+    /// + W. All stashes can be offloaded without a loss of time only if k is at most 1. With the defaults, the result
+    /// is formula 1 of the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;

@@ -10,11 +10,11 @@
 
 namespace optpipe {
 
-/// Time in milliseconds to move `size` over a link of the given rate; 0 if the rate is unlimited.
+/// Time in milliseconds to move `size` over a link of the given rate, which is in GB/s. 0 if the rate is infinite.
 [[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
     return duration{size.value() / gigabytes_per_second * 1e3};
 }
-/// Times to the host and back over a link of the given rate each way; empty if the rate is 0.
+/// Times to move `size` to the host and back over a link with this rate in each direction. Empty if the rate is 0.
 [[nodiscard]] constexpr std::optional<transfer_times> transfers_over(memory_size size, double gigabytes_per_second) {
     if (gigabytes_per_second <= 0.0) return std::nullopt;
     const auto one_way = time_over(size, gigabytes_per_second);
@@ -22,9 +22,9 @@ namespace optpipe {
 }
 
 /// Makes the storage options of a stage. One of them is `keep`. Each part of the stash that can be recomputed adds two
-/// options: the first recomputes the part inside the backward, the second ahead of the backward (`-ahead`). With a link
-/// to the host, each option gets two variants: one transfers all held memory (`+offload`; `offload` for `keep`), the
-/// other transfers half of it (`+offload-half`; `offload-half` for `keep`).
+/// options. The first recomputes the part inside the backward, and the second ahead of the backward (`-ahead`). With a
+/// link to the host, each option gets two variants. One transfers all of the held memory (`+offload`; `offload` for
+/// `keep`), and the other transfers half of it (`+offload-half`; `offload-half` for `keep`).
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

@@ -192,7 +192,8 @@ template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>&
     }
 }
 
-/// Reports pairs that no rank can run, or that are shorter than their parts. Contract: all stages have a rank.
+/// Reports pairs that no rank can run, or that are shorter than one of their operations. Contract: all stages have a
+/// rank.
 template <pipeline_graph Graph> void validate_overlaps(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     std::size_t position = 0;
@@ -239,8 +240,8 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
 
 /// Reports memory limits that are too low for a single microbatch. Contract: all values are valid.
 template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
-    // The host is assumed to be large. A small host doesn't make a problem invalid. The planner finds out whether a
-    // schedule exists.
+    // A problem is valid even if its host is small, so the host is assumed to be large here. The planner finds out
+    // whether a schedule exists.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)
         limit = memory_size::unlimited();

@@ -102,7 +102,7 @@ inline constexpr lp_spelling lp_spellings[] = {
     return is_whole ? at : 0;
 }
 
-/// The longest keyword at the start of a line, because "general constraints" isn't "general".
+/// Returns the longest keyword at the start of a line. "general constraints" must not be read as "general".
 [[nodiscard]] inline std::optional<lp_keyword> lp_keyword_of(std::string_view text) {
     std::optional<lp_keyword> found;
     for (const auto& each : lp_spellings) {
@@ -140,7 +140,8 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Splits a text into tokens. The keyword of a section counts only at the start of a line and without a colon after it.
+/// Splits a text into tokens. A section keyword is recognized only at the start of a line, and only if no colon follows
+/// it.
 class lp_tokens {
 public:
     lp_tokens(std::string_view text, const std::string& source) : rest_{text}, source_{&source} {}

@@ -15,10 +15,10 @@
 
 namespace optpipe::milp::detail {
 
-/// Numbers the names of one kind: rows or columns.
+/// Gives each name of one kind (rows or columns) a number.
 class mps_names {
 public:
-    /// The number of a new name; empty if the name already has a number.
+    /// Adds a name and returns its number. Returns nothing if the name already has a number.
     std::optional<std::uint32_t> add(std::string_view name) {
         const auto number = static_cast<std::uint32_t>(numbers_.size());
         if (!numbers_.try_emplace(name, number).second) return std::nullopt;
@@ -62,7 +62,7 @@ struct mps_row {
         }
         return infinity;
     }
-    /// Whether both sides can be satisfied. This is so if neither side is infinite on the wrong side.
+    /// Whether the row's sides can be satisfied: the lower side isn't +infinity, and the upper side isn't -infinity.
     [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 

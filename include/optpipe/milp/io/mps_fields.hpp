@@ -41,7 +41,7 @@ struct mps_fields {
 /// `$` in the place of a name starts a comment.
 inline constexpr char comment_mark = '$';
 
-/// Reads the fields at their columns. Refuses text outside of the fixed columns, because it would be ignored.
+/// Reads the fields at their columns. Refuses text outside of the fixed columns, because it would otherwise be ignored.
 [[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;

@@ -8,11 +8,11 @@
 
 namespace optpipe::milp {
 
-/// Reads a model from a text in CPLEX's LP format: an objective with constants, rows (also `a <= x + y <= b`, lazy
-/// constraints and user cuts), bounds, general and binary variables. A row may be reversed (`2 >= x`). Each row, each
-/// bound and each section's keyword begins a new line. A column with only a negative upper bound has the lower bound 0,
-/// as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line if the text is wrong or
-/// not linear.
+/// Reads a model from a text in CPLEX's LP format. The text may contain an objective with constants, rows (also `a <= x
+/// + y <= b`, lazy constraints and user cuts), bounds, and general and binary variables. A row may be reversed (`2 >=
+/// x`). Each row, each bound and each section's keyword begins a new line. A column with only a negative upper bound
+/// has the lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line
+/// if the text is wrong or not linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
 /// Reads a file, which may be compressed with gzip. Also throws `file_error`.
@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. If the token is nonlinear, the error says so. Otherwise, the error gives `reason`.
+    /// Refuses the current token. The error says that the token is nonlinear, if it is, and otherwise gives `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -125,7 +125,7 @@ private:
         return sign;
     }
 
-    /// Reads terms up to the first term without a sign before it.
+    /// Reads terms up to the first term that has no sign before it.
     lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;
@@ -157,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line, because readers couldn't read such a name everywhere.
+    /// Refuses a name that is a keyword at the start of a line, because such a name can't be read everywhere in a file.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())
@@ -222,8 +222,8 @@ private:
         return relation == kind::at_most ? kind::at_least : relation == kind::at_least ? kind::at_most : relation;
     }
 
-    /// Sets the sides of a row as `body relation side` states. Refuses a constant in the body, because some programs
-    /// move it to the other side, and other programs ignore it.
+    /// Sets the sides of a row according to `body relation side`. Refuses a constant in the body, because some programs
+    /// move the constant to the other side, and other programs ignore it.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");

@@ -36,7 +36,7 @@ namespace detail {
     return ends_in(ending);
 }
 
-/// Whether a text starts like an LP file: with the objective, perhaps after comments that no MPS file has.
+/// Whether a text starts like an LP file: with an objective, or with a comment that begins with a backslash.
 [[nodiscard]] inline bool begins_as_lp(std::string_view text) {
     text = without_byte_order_mark(text);
     while (!text.empty() && (is_blank(text.front()) || text.front() == '\n'))

@@ -9,11 +9,12 @@
 
 namespace optpipe::milp {
 
-/// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are
-/// read as rows), COLUMNS with integer markers, RHS (a right-hand side of the objective is subtracted from it), RANGES
-/// and BOUNDS; additional N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, only
-/// the first set counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
-/// `input_error` with the line if the text is wrong, or if models of this library can't represent it.
+/// Reads a model from a text in MPS format. The known sections are NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS, USERCUTS,
+/// COLUMNS with integer markers, RHS, RANGES and BOUNDS. LAZYCONS and USERCUTS are read as rows. A right-hand side of
+/// the objective is subtracted from the objective. Additional N rows are free rows. If there are several sets of
+/// right-hand sides, ranges or bounds, only the first set counts. `$` in the place of a name starts a comment, and a
+/// UTF-8 byte order mark is skipped. Throws `input_error` with the line if the text is wrong, or if models of this
+/// library can't represent it.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
@@ -271,8 +272,8 @@ private:
         }
     }
 
-    /// Whether a line belongs to the first of several sets; only this set counts. Refuses a mix of lines with and
-    /// without a set's name, because their sets are unclear.
+    /// Whether a line belongs to the first of several sets, which is the only one that counts. Refuses a mix of lines
+    /// with and without a set's name, because it is unclear to which set the lines without a name belong.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())
@@ -367,7 +368,7 @@ private:
 };
 
 /// Reads a text in the given format. If no reader accepts the text, the error comes from the reader that got further,
-/// because the file probably has its format.
+/// because the file is probably in the format of this reader.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

@@ -18,8 +18,8 @@
 namespace optpipe::milp {
 namespace detail {
 
-/// The text for messages. It has '?' in place of characters that aren't printable ASCII, and is cut to `limit`
-/// characters.
+/// The text as it is shown in messages. Characters that aren't printable ASCII become '?', and the text is cut to
+/// `limit` characters.
 inline std::string shown(std::string_view text, std::size_t limit = 60) {
     std::string result{text.substr(0, limit)};
     for (auto& c : result)
@@ -70,7 +70,7 @@ public:
     gunzip& operator=(const gunzip&) = delete;
     ~gunzip() { ::inflateEnd(&stream_); }
 
-    /// Appends the next part of the decompressed text to `text`. Returns whether more text may follow.
+    /// Decompresses the next part of the input and appends it to `text`. Returns whether more text may follow.
     [[nodiscard]] bool read(std::string& text) {
         if (!is_good_) return false;
         std::array<char, 1U << 16U> block{};

@@ -25,7 +25,7 @@ struct stated_bounds {
         return has_upper = true;
     }
 
-    /// Whether a bound is infinite on the wrong side. If so, no number is within the bounds.
+    /// Whether the lower bound is +infinity or the upper bound is -infinity. No number satisfies such a bound.
     [[nodiscard]] bool are_misplaced() const { return lower == infinity || upper == -infinity; }
 };
 

@@ -7,8 +7,9 @@
 
 namespace optpipe::milp {
 
-/// The model in the LP format that most solvers read, for people and for comparisons. `parse_lp` restores the model
-/// from the text, except the model's name, names that the format can't spell, and the order of columns.
+/// The model in the LP format that most solvers read. The text is meant for people, and for comparisons with other
+/// solvers. `parse_lp` restores the model from the text, except the model's name, names that the format can't spell,
+/// and the order of columns.
 [[nodiscard]] std::string model_to_lp(const model& m);
 
 } // namespace optpipe::milp

@@ -20,13 +20,13 @@ inline std::string number_text(double value) {
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// The names of columns and rows in a file. They are the model's names if the format can spell all of them and no two
-/// are equal. Otherwise, they are x0, x1, … and r0, r1, …
+/// The names of columns and rows in a file. The model's names are used if the format can spell all of them and no two
+/// are equal. Otherwise, columns are named x0, x1, … and rows are named r0, r1, …
 struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;
 
-    /// A name that no row has.
+    /// Appends underscores to `name` until no row has this name.
     [[nodiscard]] std::string new_row(std::string name) const {
         while (std::find(rows.begin(), rows.end(), name) != rows.end())
             name += '_';

@@ -24,8 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Sets a multiplier to 0 if it would make the bound infinite, or if it is only a rounding error. Changing multipliers
-/// is safe, because all multipliers give valid bounds.
+/// Sets a multiplier to 0 if it would make the dual bound infinite, or if it is only a rounding error. Changing
+/// multipliers is safe, because all multipliers give valid bounds.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;
@@ -40,16 +40,16 @@ namespace lp {
     return kept;
 }
 
-/// How a bound treats rounding errors: either the bound is lowered by all of them, or reduced costs that are only
-/// rounding errors count as 0.
+/// How a dual bound treats rounding errors. Either the bound is lowered by all rounding errors, or reduced costs that
+/// are only rounding errors count as 0.
 enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 
 } // namespace lp
 
-/// A lower bound on the program's optimum from any multipliers of its rows. It is the Lagrangian bound, lowered by all
-/// rounding errors of its computation. One case isn't safe, because it would need exact arithmetic: a reduced cost that
-/// is tiny compared with the costs counts as 0 if its column has no bound. If `with_costs` is false, the costs are left
-/// out.
+/// A lower bound on the program's optimum from arbitrary multipliers of its rows. The bound is the Lagrangian bound,
+/// lowered by all rounding errors of its computation. In one case, the bound isn't safe: a reduced cost that is tiny
+/// compared with the costs counts as 0 if its column has no bound. A safe bound would need exact arithmetic then. If
+/// `with_costs` is false, the costs are left out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,
                                             lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {
@@ -110,7 +110,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 }
 
 /// Whether moving in the direction lowers the cost of every feasible point without limit, because no row and no bound
-/// stops it. Violations are compared with `tolerance` times the size of the terms.
+/// stops the move. Rates up to `tolerance` times the size of their terms count as 0.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;

@@ -55,8 +55,8 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working costs differ from the program's costs.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// The row multipliers that prove infeasibility after `method_end::ray`. Their signs are those of a lower bound
-    /// (`safe_dual_bound`).
+    /// The row multipliers that prove infeasibility after `method_end::ray`. The multipliers have the signs that
+    /// `safe_dual_bound` needs.
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)
@@ -157,7 +157,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// The pivot is computed twice, by row and by column. If the two values disagree, neither is trusted.
+    /// The pivot is computed by row and again by column. If these two values disagree, the pivot isn't reliable.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];

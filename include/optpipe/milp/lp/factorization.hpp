@@ -49,8 +49,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list, the density is unknown. The expected density is lowered a little each time, so that a later
-        // solve lists its result again.
+        // If the result has no list of nonzeros, its density is unknown. The expected density is then lowered a little,
+        // so that a later solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -64,7 +64,7 @@ public:
         history.note_second(x.density());
     }
 
-    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
+    /// Replaces the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
     /// comes from the backward solve with the unit vector of `row`. `pivot` is the forward solve's entry at `row`.
     /// Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
@@ -75,7 +75,8 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether updates have grown the factors by more than `largest_growth`. If so, a new factorization saves time.
+    /// Whether the factors have grown by more than a factor of `largest_growth` because of updates. If so, a new
+    /// factorization saves time.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());
@@ -183,7 +184,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
         inverse_pivots_[at(r)] = 1.0 / sequence.values[k];
         upper_place_[at(r)] = static_cast<int>(k);
         upper_columns_.reserve(r, in_column[at(r)]);
-        // Number of spare places for entries of later columns.
+        // Number of free places in each list for entries of later columns.
         constexpr int spare = 2;
         upper_rows_.reserve(r, in_row[at(r)] + spare);
     }
@@ -212,7 +213,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis. Slacks and singletons are found first. They are most of the pivots. The remaining
+/// Finds the pivots of a basis. Slacks and singletons, which are most of the pivots, are found first. The remaining
 /// pivots are found by the rule of Markowitz.
 class basis_elimination {
 public:
@@ -230,11 +231,11 @@ public:
         pivot_nucleus();
     }
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
-    /// The pivot row of each column of the basis; below 0 if the column has no pivot.
+    /// The pivot row of each column of the basis. Negative if the column has no pivot.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// The number of slacks that are pivots. They are the first pivots.
+    /// The number of slacks that are pivots. These slacks are the first pivots.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
-    /// Replaces a column without a pivot by the slack of the row.
+    /// Replaces a column without a pivot by the slack of `row`.
     void stand_in(int row, int column) {
         out_.pivot(row, column, 1.0);
         row_done_[at(row)] = 1;

@@ -24,7 +24,7 @@ struct pivot_sequence {
     std::vector<int> rows;
     std::vector<int> columns;
     std::vector<double> values;
-    /// L: for each pivot row, the multiples of it that were subtracted from other rows.
+    /// L: for each pivot row, the multiples of this row that were subtracted from other rows.
     growing_lists lower;
     /// U: the entries above the pivots.
     std::vector<entry> upper;
@@ -44,8 +44,8 @@ struct pivot_sequence {
 };
 
 struct pivot_rules {
-    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`.
-    /// Remainders up to `drop` become 0.
+    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`. Computed
+    /// entries with a magnitude up to `drop` become 0.
     double threshold = 0.1;
     double least_pivot = 1e-11;
     double drop = 1e-14;
@@ -90,8 +90,8 @@ private:
 };
 
 /// Gaussian elimination of the matrix that remains after all singletons are eliminated. Pivots are chosen by the rule
-/// of Markowitz (1957) with threshold pivoting: from a few of the shortest columns and rows, the pivot with the least
-/// possible fill-in.
+/// of Markowitz (1957) with threshold pivoting. Each step examines a few of the shortest columns and rows, and takes
+/// the pivot with the least possible fill-in.
 class markowitz {
 public:
     markowitz(int rows, int columns, const pivot_rules& rules, pivot_sequence& out)
@@ -138,7 +138,7 @@ private:
         }
         return merit_ != std::numeric_limits<std::int64_t>::max();
     }
-    /// Whether to stop the search, because longer columns and rows are hardly better.
+    /// Whether to stop the search for a pivot, because longer columns and rows hardly ever give a better one.
     bool enough(int count) const {
         return searched_ >= parameters.markowitz_search || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }
@@ -210,7 +210,7 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Eliminates in one column: subtracts multiples of its entry in the pivot row from its other entries.
+    /// Eliminates the entries of one column by subtracting multiples of the column's entry in the pivot row.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

@@ -23,7 +23,7 @@ struct simplex_options {
     /// terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
-    /// The largest violation of a bound, and of optimality, in a reported result, in terms of the original program.
+    /// The largest violation of a bound or of optimality in a reported result, measured in the original program.
     double accepted_violation = 1e-7;
     /// Number of basis exchanges between two factorizations.
     int updates = 100;
@@ -34,7 +34,7 @@ struct simplex_limits {
     std::size_t iterations = std::numeric_limits<std::size_t>::max();
     /// Solving ends once the objective is proven to be at least this value.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Limit in bytes of the working basis with its factors. Solving ends if they take more memory.
+    /// Limit in bytes of the working basis with its factors. Solving ends if this memory exceeds the limit.
     std::size_t memory = std::numeric_limits<std::size_t>::max();
     std::stop_token stop{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();

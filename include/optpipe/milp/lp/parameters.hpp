@@ -7,8 +7,8 @@
 namespace optpipe::milp::lp {
 
 /// Parameters of the simplex methods. The parameters balance accuracy (large pivots, fresh factors) against the number
-/// of iterations, and lists of nonzeros against dense loops. Not tuned, but chosen near the values in the cited papers.
-/// Magnitudes are in scaled terms.
+/// of iterations, and lists of nonzeros against dense loops. The values are close to those in the cited papers, and
+/// aren't tuned. Magnitudes are in scaled terms.
 struct simplex_parameters {
     // Pivots.
 
@@ -19,18 +19,18 @@ struct simplex_parameters {
     double least_pivot_of_few = 1e-9;
     double least_pivot_of_some = 3e-8;
     double least_pivot_of_many = 1e-7;
-    /// The primal method's least pivot: with fresh factors, and with updated factors.
+    /// The primal method's least pivot with fresh factors, and with updated factors.
     double least_pivot_of_fresh = 1e-9;
     double least_pivot_of_updated = 1e-8;
-    /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its values by row and
-    /// by column differ by more than `pivot_agreement` · max(1, pivot).
+    /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its value computed by
+    /// row and its value computed by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// Least share (0 to 1) of the largest pivot of all groups of breakpoints. The dual ratio test chooses the last
-    /// group whose best pivot reaches this share, because the last group gives the longest step.
+    /// The dual ratio test chooses the last group of breakpoints whose best pivot is at least this share (0 to 1) of
+    /// the largest pivot of all groups. Later groups give longer steps.
     double share_of_largest_pivot = 0.1;
-    /// Factor by which the next group of breakpoints reaches farther, as long as all breakpoints of a group flip their
-    /// variables to the other bound.
+    /// The next group of breakpoints reaches farther by this factor, as long as every breakpoint of the current group
+    /// flips its variable to the other bound.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
@@ -41,12 +41,12 @@ struct simplex_parameters {
     /// Stored weights are at least `least_weight`.
     double acceptable_weight = 0.25;
     double least_weight = 1e-4;
-    /// Limit of the Devex weights of the primal method. If a weight exceeds it, all weights are reset to 1.
+    /// Limit of the Devex weights of the primal method. If a weight exceeds the limit, all weights are reset to 1.
     double largest_weight = 1e7;
 
     // Parameters for degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber all
-    // other steps by the stall limit, costs (in the dual method) or bounds (in the primal method) are perturbed by
-    // these shares of their size.
+    // other steps by the stall limit, the dual method perturbs costs, and the primal method perturbs bounds. The
+    // perturbation is a share of the size of the cost or bound.
 
     double no_step = 1e-12;
     int dual_stall_limit = 20;
@@ -58,27 +58,28 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, or if a new pivot is smaller
-    /// than `least_updated_pivot` or has a relative error above `update_agreement`.
+    /// The basis is factorized anew if its factors have grown by a factor of `largest_growth` because of updates. It is
+    /// also factorized anew if a new pivot is smaller than `least_updated_pivot` or has a relative error above
+    /// `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;
     /// A pivot of the triangular basis is at least this share (0 to 1) of its column's largest coefficient.
     double stable_share = 0.01;
 
-    // Parameters for sparsity (Hall and McKinnon, 2005), as shares of nonzeros.
+    // Parameters for sparsity (Hall and McKinnon, 2005). Densities are shares of nonzeros (0 to 1).
 
-    /// If the densities of the right-hand side and of the expected result are below these limits, the solve first finds
-    /// the positions of the nonzeros.
+    /// A solve first finds the positions of the nonzeros if the density of the right-hand side is below `sparse_input`,
+    /// and the expected density of the result is below `sparse_result`.
     double sparse_input = 0.05;
     double sparse_result = 0.1;
-    /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. An unlisted result
-    /// multiplies the expected density by `density_doubt`, so that a later solve lists its result again.
+    /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. A result without a list of
+    /// nonzeros multiplies the expected density by `density_doubt`. A later solve will then list its nonzeros again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
-    /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. Above
-    /// `by_columns`, it is computed by columns; above `by_sweep`, by a sweep over rows; otherwise, with a list of
-    /// nonzeros.
+    /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the
+    /// density is above `by_columns`, the pivot row is computed by columns. If it is above `by_sweep`, a sweep over
+    /// rows is used. Below `by_sweep`, a list of nonzeros is used.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
@@ -91,17 +92,18 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Two limits per attempt: the number of rounds of the dual and the primal method, and the number of iterations (a
-    /// constant, plus a number per column and row). An attempt reaches the limit of iterations only if it cycles.
+    /// Two limits per attempt. One is the number of rounds, in which the dual and the primal method run alternately.
+    /// The other is the number of iterations, which is a constant plus a number per column and row. An attempt reaches
+    /// the iteration limit only if the method cycles.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
     /// `between_looks_at_the_clock` is the number of iterations between two checks of the clock. After a failed proof
-    /// of a cutoff, the next proof is tried once the objective has risen by the share `cutoff_caution`.
+    /// of a cutoff, the next proof is tried once the objective has risen by `cutoff_caution` · (1 + |objective|).
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 
-    /// The magnitude of the bounds that phase one gives a column without bounds. Other infinite bounds become 1.
+    /// If a column has no bounds, phase one gives it bounds of this magnitude. Other infinite bounds become ±1.
     double box_of_free = 1000.0;
     /// If all coefficients of a matrix lie between these two numbers, the matrix isn't scaled.
     double well_scaled_low = 0.2;

@@ -8,8 +8,9 @@
 
 namespace optpipe::milp::lp {
 
-/// Moves the costs of nonbasic variables away from 0, each by a random amount and towards dual feasibility. Perturbed
-/// costs break ties in the dual ratio test, and make the objective grow with every step.
+/// Changes the cost of each nonbasic variable by a random amount, in the direction that makes the variable's reduced
+/// cost more dual feasible. Perturbed costs break ties in the dual ratio test, and make the objective grow with every
+/// step.
 inline void perturb_costs(tableau& t, double size, random_numbers& random) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const auto s = t.status[at(j)];

@@ -12,14 +12,14 @@
 
 namespace optpipe::milp::lp {
 
-/// Chooses the row that leaves the basis in the dual simplex method. This is the row with the largest violation² /
-/// weight. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
+/// Chooses the row that leaves the basis in the dual simplex method. The row with the largest violation² / weight is
+/// chosen. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
 class dual_pricing {
 public:
     dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
 
-    /// The violation of a basic variable's bounds. It is positive above the upper bound, negative below the lower
-    /// bound, and 0 within the tolerance.
+    /// The amount by which a row's basic variable violates its bounds. It is positive above the upper bound, negative
+    /// below the lower bound, and 0 within the tolerance.
     [[nodiscard]] double violation(int row) const {
         const auto j = at(t_.head[at(row)]);
         if (t_.value[j] > t_.upper[j] + tolerance_) return t_.value[j] - t_.upper[j];
@@ -36,7 +36,7 @@ public:
         square_[at(row)] = v * v;
     }
     void ban(int row) { square_[at(row)] = 0.0; }
-    /// The row that leaves; below 0 if every basic variable is within its bounds.
+    /// The row whose variable leaves the basis. Negative if every basic variable is within its bounds.
     [[nodiscard]] int choose() const {
         int best = -1;
         double most = 0.0;

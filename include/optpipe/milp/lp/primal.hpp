@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. It finishes a solve if the
-/// dual method had to shift costs. `Interrupt` is called once per iteration.
+/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. The primal method finishes a
+/// solve if the dual method had to shift costs. `Interrupt` is called once per iteration.
 template <class Interrupt> class primal_method {
 public:
     primal_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working bounds differ from the program's bounds.
     [[nodiscard]] bool bounds_changed() const { return bounds_changed_; }
-    /// The direction in which all variables can move without limit, after `method_end::ray`.
+    /// A direction in which the variables can move without limit. Valid after `method_end::ray`.
     [[nodiscard]] std::vector<double> ray() const {
         std::vector<double> direction(at(t_.program.variables()), 0.0);
         direction[at(entering_)] = direction_;
@@ -117,8 +117,8 @@ private:
         const double rate = direction_ * column_[row];
         return rate > 0.0 ? limit{t_.value[j] - t_.lower[j], rate} : limit{t_.upper[j] - t_.value[j], -rate};
     }
-    /// The ratio test of Harris (1973). Among the rows that block within the tolerance, it chooses the row with the
-    /// largest pivot.
+    /// The ratio test of Harris (1973). Chooses the row with the largest pivot among the rows that block within the
+    /// tolerance.
     void choose_row() {
         double relaxed = std::numeric_limits<double>::infinity();
         const bool fresh = t_.factors.updates() == 0;

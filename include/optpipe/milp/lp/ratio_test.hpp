@@ -12,13 +12,14 @@
 
 namespace optpipe::milp::lp {
 
-/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973). Breakpoints that differ
-/// by at most the tolerance form a group, and the largest pivot of a group may be chosen.
+/// The dual ratio test with bound flipping (the long-step rule). As in the test of Harris (1973), breakpoints that
+/// differ by at most the tolerance form a group, and the largest pivot of a group may be chosen.
 class dual_ratio_test {
 public:
     /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving
     /// variable's distance from its bounds, beyond the primal tolerance. After the call, `entering()` is the entering
-    /// variable, or below 0 if there is none, and `flipped()` lists the variables that must flip to their other bound.
+    /// variable, or a negative number if there is none, and `flipped()` lists the variables that must flip to their
+    /// other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);

@@ -29,8 +29,8 @@ namespace optpipe::milp::lp {
     return s;
 }
 
-/// The scaled tableau of a program, with its scale factors. It follows changes of the program, and returns points and
-/// multipliers in unscaled terms.
+/// The scaled tableau of a program, with its scale factors. The tableau follows changes of the program, and returns
+/// points and multipliers in unscaled terms.
 class scaled_tableau {
 public:
     tableau t;
@@ -44,13 +44,13 @@ public:
 
     /// Reloads all data from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
-    /// Adds the new columns at the end of the program. They are nonbasic, and the rows keep their scale factors, so the
-    /// basis keeps its factors, too.
+    /// Adds the new columns at the end of the program. The new columns are nonbasic, and the scale factors of the rows
+    /// don't change, so the factors of the basis stay valid.
     void append_columns(const linear_program& program);
     /// Makes all slacks basic. If `crash` is true, starts from a triangular basis instead.
     void reset_basis(const linear_program& program, bool crash);
-    /// Rebuilds the basis from the statuses of `t`. If there are too many basic variables, some leave the basis; if
-    /// there are too few, slacks are added. Variables that were basic before keep their weights.
+    /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
+    /// are basic, slacks are added. Variables that were basic before keep their weights.
     void complete_basis();
     /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the other slacks.
     /// Contract: the removed slacks are basic.
@@ -100,8 +100,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers that combine the rows of the program to the tableau row of basic column j. In this row, the
-    /// column has coefficient 1.
+    /// The multipliers with which the program's rows add up to the tableau row of basic column j. The column's
+    /// coefficient in this row is 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

@@ -20,8 +20,8 @@ struct scale_factors {
 
 namespace detail {
 
-/// 1 / sqrt(least · largest) over the entries of one major (a column or row), scaled by the factors of their minors.
-/// The result is `otherwise` if the major has no entries.
+/// Returns 1 / sqrt(least · largest) over the entries of column or row `major`. Each entry is first scaled by the
+/// factor in `minors`. Returns `otherwise` if there are no entries.
 inline double balancing_factor(const compressed& a, int major, const std::vector<double>& minors, double otherwise) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0.0;
@@ -49,7 +49,7 @@ inline bool is_well_scaled(const compressed& a) {
 
 } // namespace detail
 
-/// Geometric scaling of columns and rows alternately, rounded to powers of two.
+/// Scales columns and rows alternately by geometric means. The factors are rounded to powers of two.
 [[nodiscard]] inline scale_factors geometric_scaling(const compressed& columns, const compressed& rows) {
     scale_factors s{std::vector(at(rows.majors()), 1.0), std::vector(at(columns.majors()), 1.0)};
     if (detail::is_well_scaled(columns)) return s;

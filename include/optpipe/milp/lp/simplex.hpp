@@ -22,7 +22,7 @@ namespace optpipe::milp {
 
 /// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i)
 /// = 0, where s(i) = -(activity of row i). In `columns`, the basic column itself has coefficient 1, and other basic
-/// columns have 0. `slacks` also has the multipliers that combine the rows to `columns`.
+/// columns have 0. The entries of `slacks` are also the multipliers with which the program's rows add up to `columns`.
 struct tableau_row {
     std::vector<double> columns;
     std::vector<double> slacks;
@@ -50,8 +50,8 @@ public:
     /// Removes rows. The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// Sets the basis. If `b` isn't a basis, because too few or too many variables are basic or its matrix is singular,
-    /// slacks replace or complete its variables.
+    /// Sets the basis. Slacks replace or complete its variables if `b` isn't a basis. This is so if too few or too many
+    /// variables are basic, or if their matrix is singular.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -60,8 +60,8 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimal objective of the last solve. After `cutoff` or a limit, it is a valid lower bound on the optimal
-    /// objective.
+    /// The optimal objective of the last solve. If the solve ended with `cutoff` or at a limit, the result is a valid
+    /// lower bound on the optimal objective.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
@@ -73,7 +73,8 @@ public:
     }
     [[nodiscard]] std::span<const double> primal() const { return found_.point.primal; }
     [[nodiscard]] std::span<const double> row_activity() const { return found_.point.row_activity; }
-    /// Multipliers of the rows. A multiplier is positive if a larger lower bound of its row raises the objective.
+    /// Multipliers of the rows. A multiplier is positive if raising the lower bound of its row raises the optimal
+    /// objective.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
     /// Multipliers that `verify_infeasible` accepts, perhaps only with tolerance 0. Valid after `infeasible`. All

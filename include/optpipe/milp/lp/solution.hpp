@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::lp {
 
-/// A primal and a dual point of a linear program, in its own (unscaled) terms.
+/// A primal and a dual point of a linear program, in the program's own (unscaled) terms.
 struct solution {
     std::vector<double> primal;
     std::vector<double> row_activity;
@@ -24,8 +24,8 @@ struct solution {
     [[nodiscard]] std::size_t bytes() const {
         return bytes_of(primal, row_activity, duals, reduced_costs, activity_sizes, reduced_sizes);
     }
-    /// For each activity and reduced cost, the sum of the magnitudes of its terms. This sum measures the rounding
-    /// error.
+    /// For each activity and reduced cost, the sum of the magnitudes of its terms. The rounding error is proportional
+    /// to this sum.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;
 };
@@ -74,8 +74,8 @@ inline void complete(const linear_program& program, solution& s) {
     return true;
 }
 
-/// Whether a variable with the value `v` is near the bound that the sign of its reduced cost requires. This is so if
-/// moving the variable to that bound gains no more than the tolerance.
+/// Whether a variable with the value `v` is near the bound that the sign of its reduced cost requires. A variable is
+/// near the bound if moving it there gains no more than the tolerance.
 [[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;
     const double bound = reduced > 0.0 ? lower : upper;

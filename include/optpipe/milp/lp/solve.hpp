@@ -23,7 +23,7 @@
 
 namespace optpipe::milp::lp {
 
-/// The results of a solve, in terms of the program itself.
+/// The results of a solve, in terms of the unscaled program.
 struct findings {
     solution point;
     std::vector<double> infeasibility_ray;
@@ -111,7 +111,8 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // If the program is infeasible by no more than the tolerance, both answers are acceptable if they can be proven.
+    // If the program is infeasible by no more than the tolerance, it may be reported as feasible or as infeasible.
+    // Either answer must be proven.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -137,7 +138,7 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Runs the dual and the primal method alternately, until no work is left for either. If only costs have changed, the
+/// Runs the dual and the primal method alternately, until neither has any work left. If only costs have changed, the
 /// primal method runs first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     verdict_ = std::nullopt;
@@ -193,7 +194,8 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// Returns true if the optimum of the working costs was reached. If not, `verdict_` has the result, if there is one.
+/// Returns true if the optimum of the working costs was reached. Otherwise, `verdict_` has a result if the run has
+/// produced one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};
@@ -242,8 +244,8 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective includes shifted costs, and these alone may lift it above the cutoff. Therefore the objective
-/// only decides when a proof is tried.
+/// The method's objective includes shifted costs, which alone may lift it above the cutoff. Therefore, the objective
+/// only decides when to try a proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

@@ -37,7 +37,7 @@ struct scaled_program {
 class tableau {
 public:
     scaled_program program;
-    /// The working bounds and costs of the methods: those of the program, or shifted ones.
+    /// Working bounds and costs of the methods. They are the program's bounds and costs, or shifted ones.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -84,7 +84,7 @@ public:
         program.columns += added;
     }
 
-    /// Puts a nonbasic variable on one of its bounds, if possible on its previous bound.
+    /// Puts a nonbasic variable on one of its bounds. Its previous bound is preferred.
     void settle(int j) {
         auto& s = status[at(j)];
         if (s == basis_status::basic) return;
@@ -251,8 +251,7 @@ private:
         }
         row.index.resize(kept);
     }
-    /// Computes the entries for a dense `rho`. For such vectors, it isn't worthwhile to list nonzero entries on the
-    /// fly.
+    /// Computes the entries for a dense `rho`. Listing the nonzero entries of a dense vector isn't worthwhile.
     void sweep_rows(const work_vector& rho, work_vector& row) const {
         const auto& a = program.by_row;
         double* const values = row.value.data();

@@ -10,8 +10,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Recent densities of the vectors of one kind of solve: after the solve with the first triangular matrix, and at the
-/// end. These densities decide whether the next solve begins with a symbolic pass.
+/// Recent densities of the vectors of one kind of solve. Densities are measured after the solve with the first
+/// triangular matrix, and at the end. These recent densities decide whether the next solve begins with a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -35,7 +35,8 @@ public:
         order_.reserve(size);
         stack_.reserve(size);
     }
-    /// All entries reachable from the seeds along the lists. The last entry of the result must be eliminated first.
+    /// All entries that can be reached from the seeds along the lists. The last entry of the result must be eliminated
+    /// first.
     const std::vector<int>& from(const std::vector<int>& seeds, const growing_lists& lists) {
         order_.clear();
         for (const int s : seeds)

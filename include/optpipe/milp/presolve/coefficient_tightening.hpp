@@ -71,8 +71,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the largest value of the sum of the other terms.
-    /// If the column is at the bound where its term is largest, the new row is the same as the old row. One step away
-    /// from that bound, `others` can just reach the side of the new row.
+    /// If the column is at the bound where its term is largest, the new row allows the same as the old row. If the
+    /// column is one step away from that bound, `others` can just reach the side of the new row.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

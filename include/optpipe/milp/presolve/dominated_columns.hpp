@@ -42,8 +42,8 @@ private:
         });
     }
 
-    /// Columns that x dominates are in every row that keeps x from growing. Thus only the shortest of these rows must
-    /// be searched. A domination stays valid if other columns are fixed, so only x must still exist.
+    /// Every column that x dominates occurs in every row that keeps x from growing. Thus only the shortest of these
+    /// rows must be searched. A domination stays valid if other columns are fixed, so only x must still exist.
     static void look_for_dominated(const reducible& m, variable x, std::size_t& work, std::vector<char>& gone,
                                    proposal_list& found) {
         const column_entry* shortest = nullptr;

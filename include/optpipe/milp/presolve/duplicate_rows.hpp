@@ -35,8 +35,8 @@ struct duplicate_rows {
     }
 
 private:
-    /// The factor such that second = factor * first; 0 if there is none. The factor's noise is the error of the second
-    /// row's activity if it is computed as a multiple of the first row's activity.
+    /// The factor such that second = factor * first; 0 if there is none. The factor's noise is the error made when the
+    /// second row's activity is computed as a multiple of the first row's activity.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
         const auto& b = m.terms(second);

@@ -16,9 +16,9 @@
 namespace optpipe::milp::presolving {
 
 /// Eliminates columns whose bounds follow from their rows, so that they are effectively free. An equation that contains
-/// such a column determines its value. Equation and column are removed unless the other rows get much longer. A column
-/// whose bound depends on an integer isn't removed, for example the flow of an arc with a capacity. The reason is that
-/// cuts need such a bound for each column, not for a sum of columns.
+/// such a column determines the column's value. Equation and column are removed unless the other rows get much longer.
+/// A column isn't removed if its bound depends on an integer, as for the flow of an arc with a capacity. Cuts need such
+/// a bound for each column, not for a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";

@@ -29,7 +29,7 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
-/// Tightens the bounds of a column: new bounds follow from one row and the bounds of the row's other columns. Bounds of
+/// Tightens the bounds of a column. New bounds follow from one row and the bounds of the row's other columns. Bounds of
 /// continuous columns are tightened only if the model has integers and the gain is large enough (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";

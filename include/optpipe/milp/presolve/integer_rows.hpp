@@ -17,8 +17,8 @@
 namespace optpipe::milp::presolving {
 
 /// Rounds the bounds of a row of integers to multiples of the common divisor of its coefficients, because the row's
-/// activity is such a multiple. An equation is infeasible if no integer values give its side, even if each column keeps
-/// only the bound at which the row is least.
+/// activity is such a multiple. An equation is infeasible if no integer values reach its side. The check uses a single
+/// bound per column, which is the bound at which the row is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -40,7 +40,7 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether no integer values give the sum. The only limit of each column is the bound at which the row is least.
+    /// Whether no integer values add up to the sum. Each column is limited only by the bound at which the row is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;

@@ -28,8 +28,8 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// Whether a number is integral up to rounding. The distance must also be within the integrality tolerance, because
-    /// the rounding of a large number may exceed it.
+    /// Whether a number is integral up to rounding. The distance from an integer must also be within the integrality
+    /// tolerance, because the rounding error of a large number may exceed this tolerance.
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
@@ -41,8 +41,8 @@ struct margins {
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be a large number that was given instead of "no limit", because it is much larger
-    /// than the lower bound suggests.
+    /// Whether an upper bound may be just a large number that stands for "no limit". A bound is assumed to be such a
+    /// number if it is much larger than the lower bound suggests.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

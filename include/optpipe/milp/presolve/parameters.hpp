@@ -11,14 +11,15 @@ namespace optpipe::milp::presolving {
 /// hundredths of a second.
 struct presolve_parameters {
     /// A better bound of a continuous column with a finite range must reduce that range by at least this share (0 to
-    /// 1). Without this share, two rows could tighten each other's columns forever, by smaller and smaller amounts.
+    /// 1). If any gain were enough, two rows could tighten each other's columns forever, by smaller and smaller
+    /// amounts.
     double least_gain = 0.02;
     /// Bounds with larger magnitudes aren't derived, because they are useless for a relaxation and scale it badly. A
     /// given bound with a larger magnitude becomes a row.
     double largest_bound = 1e7;
 
-    /// Tightening must reduce a coefficient by at least this share of it (0 to 1). The share is larger if probing finds
-    /// the change, because every such change makes all rules examine the row again.
+    /// Tightening must reduce a coefficient by at least this share (0 to 1) of the coefficient. A larger share is
+    /// required if probing finds the change, because every such change makes all rules examine the row again.
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
@@ -28,8 +29,8 @@ struct presolve_parameters {
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
-    /// Limit of the magnitude of the constant in x = constant + ..., divided by the magnitude of x's bounds. At this
-    /// limit, 4 of 16 digits are lost.
+    /// Limits |constant| / (magnitude of x's bounds) when x = constant + ... is substituted. With a ratio of 1e4, 4 of
+    /// 16 digits are lost.
     double largest_cancellation = 1e4;
     /// Limits for elimination: number of terms of the row, number of terms of the column, and number of new nonzeros.
     /// New nonzeros are limited because the relaxation is solved many times, and fill costs more than the eliminated
@@ -43,20 +44,22 @@ struct presolve_parameters {
 
     /// Rows of integers are skipped if a coefficient exceeds this multiple of their unit.
     double largest_multiple = 1e6;
-    /// Limit of the work, in residues times terms, for finding the sums that an equation of integers can have.
+    /// Limit of the work for finding the sums that an equation of integers can reach. Work is the number of residues
+    /// times the number of terms.
     std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost if a row is treated as a multiple of another row.
     double parallel_share = 1e-3;
-    /// A column is fixed at a bound near its value if this causes at most this error in each of its rows.
+    /// A column whose value is near one of its bounds is fixed at this bound if each of its rows changes by at most
+    /// this amount.
     double negligible_noise = 1e-9;
 
-    /// Limits for dominated columns: work per call, and length of the longest row. Limits for cliques: work per call,
-    /// and size of the largest clique.
+    /// The limits for dominated columns are the work per call and the length of the longest row. The limits for cliques
+    /// are the work per call and the size of the largest clique.
     std::size_t domination_work = 2'000'000;
     std::size_t longest_domination_row = 200;
     std::size_t clique_work = 10'000'000;
     std::size_t largest_clique = 100;
-    /// Two limits of work: for all probing in one call, and for propagating one binary.
+    /// Two work limits. One is for all probing in a call, and the other is for propagating one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
     /// Each row or column is compared with at most this number of earlier rows or columns with the same hash.

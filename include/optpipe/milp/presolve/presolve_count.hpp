@@ -7,7 +7,7 @@
 
 namespace optpipe::milp {
 
-/// The effect of one presolve method, as numbers.
+/// Counters of one presolve method's effect on the model.
 struct presolve_count {
     std::string_view method;
     std::size_t applied = 0; ///< applied proposals

@@ -16,7 +16,7 @@
 namespace optpipe::milp::presolving {
 
 /// Tries a binary at 0 and at 1, and uses the bounds that propagation derives. A contradiction fixes the binary. A
-/// bound that is derived for both values holds in any case. A column that is fixed for both values is a function of the
+/// bound that is derived for both values always holds. A column that is fixed by both values is a function of the
 /// binary. Coefficients in rows that the binary switches off may shrink.
 struct probing {
     static constexpr std::string_view name = "probing";

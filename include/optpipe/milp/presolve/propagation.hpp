@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Tries bounds without changing the model: derives further bounds row by row, and reports a contradiction.
+/// Tries bounds without changing the model. Derives further bounds row by row, and reports a contradiction.
 class propagation {
 public:
     propagation(const reducible& m, const margins& slack) : m_{&m}, slack_{slack} {
@@ -103,8 +103,8 @@ private:
         return true;
     }
 
-    /// Returns false if an integer has no value left. Crossing bounds of continuous columns aren't reported by
-    /// `tighten`, because the row itself reports them.
+    /// Tightens the bounds of the term's column. Returns false if an integer has no value left. Crossing bounds of a
+    /// continuous column aren't reported here, because the row reports them.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);

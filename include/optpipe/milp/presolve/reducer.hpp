@@ -64,7 +64,7 @@ public:
 private:
     struct method_progress {
         std::string_view name;
-        std::uint32_t seen = 0; ///< changes after this time are new for the method
+        std::uint32_t seen = 0; ///< changes after this time are new to the method
         std::size_t count = 0;
     };
     struct gone_counts {
@@ -121,7 +121,7 @@ private:
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // Bounds that are merely close aren't merged, because other rows may need a value between them.
+        // Bounds that are merely close don't become one value, because other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
@@ -130,8 +130,8 @@ private:
     static double off(const bound_column& b, double bound) {
         return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
-    /// The noise; 0 if it is only a rounding error. Rounding errors aren't added to bounds, so that bounds keep their
-    /// digits. The rows account for these errors.
+    /// Returns the noise, or 0 if it is only a rounding error. Rounding errors aren't added to bounds, so that bounds
+    /// keep their digits. The rows account for these errors.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};

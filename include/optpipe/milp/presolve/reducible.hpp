@@ -19,7 +19,7 @@ struct column_entry {
     double coefficient = 0.0;
 };
 
-/// Range of a row's activity within the bounds of its columns: for each end, the sum of the finite terms, and the
+/// Range of a row's activity within the bounds of its columns. Each end consists of the sum of the finite terms and the
 /// number of infinite terms.
 struct activity_range {
     double least = 0.0;
@@ -35,7 +35,7 @@ struct activity_range {
     }
     /// Rounding error of the sums; 0 as long as all terms are integers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
-    /// The noise if the sums are compared with the given sides.
+    /// Rounding error of the sums when they are compared with the given sides.
     [[nodiscard]] double noise(double lower, double upper) const {
         double largest = size;
         bool exact = is_exact;
@@ -142,7 +142,7 @@ public:
         return range;
     }
 
-    /// Magnitude of the column's values according to its finite bounds; at least 1.
+    /// The largest magnitude of the column's finite bounds, but at least 1.
     [[nodiscard]] double size(variable x) const {
         const auto finite = [](double bound) { return std::isfinite(bound) ? feasibility::scale(bound) : 1.0; };
         return std::max(finite(lower(x)), finite(upper(x)));
@@ -153,7 +153,8 @@ public:
         if (value.noise > 0.0) add_noise(r, value.noise * size(x));
     }
 
-    /// Offset and costs in the model's own direction.
+    /// The offset and the cost of a column, with the sign of the given model. The stored numbers are negated if the
+    /// given model maximizes.
     [[nodiscard]] double offset() const { return sign_ * offset_; }
     [[nodiscard]] double own_cost(variable x) const { return sign_ * cost(x); }
 
@@ -210,7 +211,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// Removes a row. The columns of the row still list it until the next `normalize`.
+    /// Removes a row. Columns still list the row until the next `normalize`.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {

@@ -18,7 +18,7 @@
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
 /// undo, which computes the column's value from the remaining columns. The function `leave` of an undo eliminates the
-/// column from a row. It returns false if no linear row without the column has the same meaning.
+/// column from a row. `leave` returns false if no linear row without the column has the same meaning.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -148,8 +148,7 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// An equation `at` determines x. Without an equation, x can be eliminated only from rows that don't contain
-        /// it.
+        /// If `at` is an equation, it determines x. Otherwise, x can be eliminated only from rows that don't contain x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
@@ -217,8 +216,8 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// Returns true if row `r` has both columns in the ratio of `kept` + `factor` · `merged`. Other rows can't be
-        /// expressed.
+        /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient.
+        /// No other row can be expressed in terms of the new column.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;

@@ -40,8 +40,8 @@ private:
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Fixes every column at the bound where the row's activity is least (or greatest). The error of these values is at
-    /// most `room`, if `room` is positive, plus the row's rounding errors.
+    /// Fixes every column at the bound where the row's activity is least (or greatest). If `room` is positive, the
+    /// values may be off by at most `room`, plus the row's rounding errors.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

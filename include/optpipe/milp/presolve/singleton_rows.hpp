@@ -12,7 +12,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Turns a row with one column into bounds of that column, unless such large bounds would only cause numerical errors.
+/// Turns a row with one column into bounds of that column, unless the bounds would be too large and only cause
+/// numerical errors.
 struct singleton_rows {
     static constexpr std::string_view name = "singleton rows";
 

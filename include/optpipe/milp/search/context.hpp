@@ -34,8 +34,8 @@ struct sub_effort {
     std::size_t iterations = 0; ///< limit of simplex iterations; a relaxation that has been started is finished first
 };
 
-/// The data that all components of one search share. The data doesn't change during the search. The only exceptions are
-/// members whose comments say so. These members may be used from any thread.
+/// The data that all components of one search share. The data doesn't change during the search, except for members
+/// whose comments say so. Such members may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
@@ -44,8 +44,8 @@ struct context {
     guidance help;
     /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
-    /// A known point of the problem. It must stay within the bounds until an incumbent is as good. Empty if no such
-    /// point is known.
+    /// A known point of the problem, for tests. The search must not exclude it before an incumbent is at least as good.
+    /// Empty if no such point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
@@ -55,7 +55,7 @@ struct context {
     double shift = 0.0;
     /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
     double offset = 0.0;
-    /// The worst objective that the search still looks for, in the terms of `incumbents`.
+    /// The worst objective that still interests the search. It is on the scale of the objectives in `incumbents`.
     double ceiling = infinity;
 
     /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
@@ -73,12 +73,12 @@ struct context {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the user's gap determines the cutoff, rather than the steps of the objective.
+    /// Whether the user's gap determines the cutoff, and not the step between possible objective values.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the
-    /// user sees, because the constants of presolve may be far larger. The slack is at least the rounding error of the
-    /// problem's own objective.
+    /// user sees, because presolve may have added a far larger constant. The slack is at least the rounding error of
+    /// the problem's own objective.
     [[nodiscard]] double objective_slack(double objective) const {
         return std::max(instance->tolerances.objective_slack(objective + shift + offset),
                         noise_of_sum(std::abs(objective)));
@@ -94,7 +94,8 @@ struct context {
         return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift + offset));
     }
 
-    /// Checks that the row `entries <= limit` doesn't exclude the witness. The row is about to hold everywhere.
+    /// Checks that the row `entries <= limit` doesn't exclude the witness. Called before the row is applied to all
+    /// nodes.
     void watch(std::span<const entry> entries, double limit) const {
         if (witness_point.empty() || incumbent_objective() <= witness_objective) return;
         double sum = -limit;

@@ -23,8 +23,8 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the outer search, if this search is part of another. It also counts this search's
-    /// memory.
+    /// `above` is the control of the outer search if this search is part of another. The outer control also counts the
+    /// memory of this search.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -46,14 +46,14 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. In deterministic mode, `over` doesn't check these limits.
-    /// They are only checked between rounds.
+    /// Checks the limits of nodes, iterations and memory. In deterministic mode, these limits are only checked between
+    /// rounds, and `over` doesn't check them.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);
         return false;
     }
-    /// Limits the simplex iterations. If the limit is reached, the search ends as at a node limit.
+    /// Limits the simplex iterations. A search that reaches this limit ends as if it had reached the node limit.
     void limit_iterations(std::size_t most) { iteration_limit_ = most; }
     bool end(limit why) {
         note(why);
@@ -90,7 +90,8 @@ public:
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
     /// The number of bytes by which one relaxation may grow before the next check, while other relaxations grow at the
-    /// same time. Unlimited in deterministic mode, because the number must not depend on the progress of other threads.
+    /// same time. There is no limit in deterministic mode, because the number must not depend on the progress of other
+    /// threads.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
@@ -109,8 +110,9 @@ public:
     }
 
 private:
-    /// The number of bytes that may be counted if the process must stay within the limit. It is below the limit,
-    /// because growing arrays briefly exist twice, and the allocator itself needs memory.
+    /// The counted memory must stay below this number of bytes so that the process stays within the limit. The process
+    /// needs more memory than is counted, because growing arrays briefly exist twice, and the allocator needs memory of
+    /// its own.
     [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 5; }
 
     struct forward {
@@ -145,7 +147,8 @@ private:
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
     std::optional<limit> reason_;
-    std::stop_callback<forward> user_stop_; // must be the last member, because it may call its function at once
+    std::stop_callback<forward> user_stop_; // must be the last member, because its constructor may call the function at
+                                            // once
 };
 
 } // namespace optpipe::milp::search

@@ -59,9 +59,9 @@ public:
 
 private:
     /// Searches again after a search that found no point. In the second search, the sides are moved by a part of their
-    /// tolerance. A model is infeasible only if the second search also finds no point. Points may miss the moved sides
-    /// by no more than the rest of the tolerance. The second search may use one node more than the first. It runs no
-    /// conflict search, because conflict search has no node limit.
+    /// tolerance. A model is infeasible only if the second search also finds no point. Points may violate the moved
+    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. The
+    /// second search runs no conflict search, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
@@ -81,9 +81,9 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
-    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. It runs no conflict
-    /// search, because conflict search has no node limit. If the second search doesn't settle the model either, the
-    /// result is empty, but a better point is kept.
+    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. The second search runs no
+    /// conflict search, because conflict search has no node limit. If the second search doesn't settle the model
+    /// either, the result is empty, but a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -172,7 +172,7 @@ private:
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// If the user gives cuts, presolve keeps rows, because cuts are rows of the given model. They may cut off the
+    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A cut may exclude the
     /// points that dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
@@ -221,8 +221,8 @@ private:
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the units of the model here. The reason is that the search doesn't look for implied integers if the
-    /// user gives cuts.
+    /// Columns have the units of the model here, because the search doesn't look for implied integers if the user gives
+    /// cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
@@ -236,7 +236,7 @@ private:
         }
         return rows;
     }
-    /// Sets the witness, if presolve doesn't remove it.
+    /// Sets the witness, unless presolve excludes it.
     void set_witness() {
         context_.witness_point.clear();
         if (hooks_.witness.empty()) return;
@@ -294,13 +294,13 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    /// Raises the bound, at most to the cutoff, because points above the cutoff may have been left out.
+    /// Raises the bound, but not above the cutoff, because points above the cutoff may have been left out.
     void update_bound(double bound) {
         const double cutoff = context_.cutoff_below(context_.incumbent_objective());
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// Whether lower bounds exceed upper bounds, or lower sides exceed upper sides, by more than the tolerance.
+    /// Whether a lower bound or side exceeds the upper one by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
@@ -310,8 +310,8 @@ private:
         return false;
     }
     /// Decides the status of a model with an unbounded relaxation. If the relaxation is unbounded and the model has a
-    /// solution, the model is unbounded, too, because its numbers are rational. A solution is first searched in the
-    /// presolved model. The presolved model may have no solution although the given model has one, because some
+    /// solution, the model is unbounded, too, because its numbers are rational. The search for a solution starts with
+    /// the presolved model. The presolved model may have no solution although the given model has one, because some
     /// reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())

@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A lower side in units, rounded to an integer. It is rounded to the nearest integer if noise explains the difference;
-/// otherwise up.
+/// A row's lower side, divided by `unit` and rounded to an integer. The side is rounded to the nearest integer if noise
+/// explains the difference, and rounded up otherwise.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -43,7 +43,7 @@ public:
         std::iota(group_.begin(), group_.end(), std::size_t{0});
     }
 
-    /// Returns the number of columns found.
+    /// Returns the number of implied columns found.
     std::size_t apply() {
         for (const double way : {1.0, -1.0})
             push(way);
@@ -139,16 +139,17 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Call it after the rows have been measured. If a bound is nearly an integral multiple of its group's common
-    /// divisor, the divisor stays the same, and the bound is rounded to that multiple later. This only removes noise:
-    /// if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
+    /// Must be called after the rows have been measured. If a bound is nearly an integral multiple of its group's
+    /// common divisor, the divisor stays the same, and the bound is rounded to that multiple later. Rounding a bound
+    /// only removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same
+    /// way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
             if (!is_nearly_integral(bound, measures_[root(j)].value())) add(root(j), bound);
     }
     [[nodiscard]] bool is_nearly_integral(double bound, double unit) const {
-        constexpr double least_share = 1e-3; // largest share of the unit that noise may have
+        constexpr double least_share = 1e-3; // largest noise, as a share of the unit
         if (!std::isfinite(bound) || unit <= 0.0) return false;
         const double noise = problem_.tolerances.noise_at(bound);
         return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
@@ -211,8 +212,8 @@ inline void make_rows_integral(problem& p) {
     }
 }
 
-/// The step of the objective. If all columns with a cost are integral, the objective values of best points are
-/// multiples of this step. Otherwise, the step is 0.
+/// The step of the objective. If all columns with a cost are integral, the objective of every best point is a multiple
+/// of this step. Otherwise, the step is 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -26,7 +26,7 @@ public:
         : given_{&given}, tolerance_{tolerance}, shared_{shared}, sign_{given.direction() == sense::maximize ? -1.0
                                                                                                              : 1.0} {}
 
-    /// Objective to be minimized, without the model's offset. Infinite if there is no solution.
+    /// Objective of the best solution, to be minimized, without the model's offset. Infinite if there is no solution.
     [[nodiscard]] double objective() const { return objective_.load(std::memory_order_acquire); }
     [[nodiscard]] bool exists() const { return objective() < infinity; }
     [[nodiscard]] std::size_t found() const { return found_.load(std::memory_order_relaxed); }

@@ -13,15 +13,15 @@ struct numbers {
     double integrality = 1e-6;
     /// Coefficients below this value count as 0.
     double zero = 1e-9;
-    /// Sides of rows may have an error of `noise`, and large sides an error of `noise` · `noise_share` times their
-    /// magnitude, because users compute the sides. A contradiction by no more than this error isn't infeasibility. The
-    /// error of presolve's own arithmetic is known row by row.
+    /// Users compute the sides of rows, so a side may have an error of `noise`. The error of a large side may be
+    /// `noise` · `noise_share` times its magnitude. A contradiction by no more than this error doesn't prove
+    /// infeasibility. The error of presolve's own arithmetic isn't included, because it is known row by row.
     double noise = 1e-9;
     double noise_share = 1e-3;
     /// A bound of a continuous column moves only if it moves by more than this share (0 to 1) of the distance to the
     /// other bound.
     double least_move = 1e-4;
-    /// Bounds with larger magnitudes aren't derived, because rows may let bounds creep towards them forever.
+    /// Bounds with larger magnitudes aren't derived, because rows could otherwise raise bounds in small steps forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }

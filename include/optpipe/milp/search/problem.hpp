@@ -17,9 +17,9 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model. But for all values of the integers, some best point has an integral value
-    /// in this column. In propagation and learning, an implied column is treated like an integer. The search never
-    /// branches on it.
+    /// The column is continuous in the model. However, whatever values the integers have, some best point has an
+    /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
+    /// search never branches on an implied column.
     implied,
 };
 
@@ -35,14 +35,14 @@ struct sparse_row {
     double upper = infinity;
 };
 
-/// A model as the search sees it: minimized, without names, with its rows in one array. Columns may have other units
-/// than in the model (`unit`).
+/// A model in the form that the search uses. The objective is minimized, there are no names, and all rows are in one
+/// array. Columns may have other units than in the model (`unit`).
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns, whether the upper bound is the better value if the rows allow both bounds.
+    /// For each implied column, whether its upper bound is the better value if the rows allow either bound.
     std::vector<unsigned char> prefers_upper;
-    /// For each column, the unit: a value in the model is `unit` times the value in this problem.
+    /// For each column, its unit: a value in the model is `unit` times the value in this problem.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
@@ -54,7 +54,7 @@ struct problem {
     double offset = 0.0;
     /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
-    /// Least distance between objectives of best points; 0 if unknown.
+    /// Least difference between the objectives of two best points; 0 if unknown.
     double objective_step = 0.0;
     numbers tolerances;
 
@@ -134,7 +134,7 @@ struct problem {
             terms.push_back({t.column.value(), t.coefficient});
         const double off = noise.empty() ? 0.0 : noise[r.position()];
         const double low = m.row_lower(r), up = m.row_upper(r);
-        // Widen the row if the error is larger than the search's own tolerance, so that no point is cut off.
+        // Widen the row if its error is larger than the search's own tolerance, so that no point is cut off.
         const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
         if (widens)
             p.add_row(terms, low - off, up + off);

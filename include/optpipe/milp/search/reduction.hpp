@@ -19,13 +19,13 @@
 
 namespace optpipe::milp::search {
 
-/// The model that is searched, and the presolve steps, one per restart. The steps convert points of this model back to
-/// points of the given model.
+/// The model that is searched, and one presolve step per restart. The steps convert points of this model back to points
+/// of the given model.
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
     /// the value between them. Large bounds that may stand for "no limit" become rows, because a row affects no
-    /// computation until it becomes tight.
+    /// computation until the row becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -40,8 +40,8 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds bounds that are integral except for noise (`implied_integers` finds them). This is done before presolve
-    /// carries their error into other rows.
+    /// Rounds bounds that are integral except for noise. `implied_integers` has found these bounds. The rounding comes
+    /// before presolve, which would carry the noise into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
@@ -108,8 +108,7 @@ public:
         }
         return c;
     }
-    /// Takes one value per variable of the original model, and returns the values for the variables of the current
-    /// model.
+    /// Takes one value per variable of the original model, and returns one value per variable of the current model.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {
@@ -122,7 +121,7 @@ public:
     }
 
 private:
-    /// The bound; infinity if other solvers would read the bound as infinite.
+    /// The bound, or infinity if the bound is so large that other solvers would read it as infinite.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

@@ -15,15 +15,15 @@
 
 namespace optpipe::milp::search {
 
-/// Reports progress to the user, and keeps the history. All members may be called from any thread. Only one thread at a
-/// time calls the user's functions.
+/// Reports progress to the user, and keeps the history. All members may be called from any thread. The user's functions
+/// are called by one thread at a time.
 class reporter {
 public:
     reporter(const model& given, const solve_options& options, const control& c, incumbents& best)
         : options_{&options}, control_{&c}, best_{&best}, sign_{given.direction() == sense::maximize ? -1.0 : 1.0},
           offset_{given.offset()}, bound_{-infinity} {}
 
-    /// `bound` is a bound of the given model, minimized and without its offset.
+    /// `bound` is a bound on the objective of the given model, minimized and without its offset.
     void raise_bound(double bound) {
         const std::scoped_lock lock{mutex_};
         bound_ = std::max(bound_, bound);
@@ -32,7 +32,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// Reports at once if `now` is true, for a new incumbent. Otherwise, reports only if the interval has passed.
+    /// Reports at once if `now` is true, as for a new incumbent. Otherwise, reports only if the interval has passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

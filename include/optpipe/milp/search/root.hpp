@@ -37,19 +37,19 @@ struct root_parameters {
     /// Limits of the prover's first run, which comes before the relaxation.
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
-    /// Limit of the first run's effort, as a multiple of the relaxation's expected effort (1 if there are continuous
-    /// columns). The limit exists because the relaxation alone may solve the problem. The effort is at least
-    /// `least_first_visits`, which takes a few hundredths of a second.
+    /// The effort of the first run is limited to this multiple of the relaxation's expected effort (1 if there are
+    /// continuous columns). The run is limited because the relaxation alone may solve the problem. The limit is at
+    /// least `least_first_visits`, which takes a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
-    /// Number of row visits in the prover's first run if there is a second thread. It is small, because the prover then
-    /// continues while the relaxation is solved.
+    /// Number of row visits in the prover's first run if there is a second thread. The number is small, because the
+    /// second thread continues the prover's work while the relaxation is solved.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
-    /// Number of conflicts without progress until the relaxation starts. It is lower for small problems whose
-    /// relaxation takes less time than these conflicts.
+    /// Number of conflicts without progress until the relaxation starts. The number is lower for small problems, where
+    /// these conflicts would take longer than the relaxation.
     std::size_t first_stall_limit = 1'500;
-    /// Limits of the prover between two checks.
+    /// Limits of the prover's work between two checks.
     std::size_t conflicts_per_slice = 500;
     std::size_t visits_per_slice = 2'000'000;
     /// Number of row visits for probing all binaries.
@@ -68,7 +68,7 @@ public:
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// Frees the relaxation. Make copies before this call if needed.
+    /// Frees the relaxation, which can't be copied after this call.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());
@@ -90,7 +90,7 @@ public:
     }
     std::function<void(double)> report;
 
-    /// Call it only where TBB may start tasks.
+    /// May only be called where TBB may start tasks.
     root_outcome process() {
         if (!context_->instance->has_integers())
             if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;
@@ -180,7 +180,7 @@ private:
         if (probes && !implied_.probe(engine_, with_.probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
-    /// Returns false if the memory is too small.
+    /// Returns false if there isn't enough memory.
     bool load_relaxation() {
         if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
         lp_ = std::make_unique<relaxation>(*context_->instance, context_->options->seed);
@@ -253,8 +253,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share the heuristics that find first points. If there is already a point, the second worker improves
-    /// it at the same time. A thread without work continues the proof.
+    /// Two workers share the heuristics that find first points. If there already is a point, the second worker improves
+    /// it meanwhile. A thread without work continues the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {
@@ -298,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// Runs `work` on several threads. An exception in one thread ends the work of the others.
+    /// Runs `work`, which is a part of the work of several threads. If it throws, the other threads stop, too.
     template <class Work> void together(const Work& work) {
         try {
             work();
@@ -342,7 +342,7 @@ private:
         if (const auto values = round_by_locks(*context_->instance, locks{*context_->instance}, lp_->point()))
             offer(*values);
     }
-    /// Offers the relaxation's point without rounding.
+    /// Offers the relaxation's point without rounding it.
     void offer_point() { offer(lp_->point()); }
     void offer(std::span<const double> values) {
         worker_results found;

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp {
 
-/// A known best point for tests. A search must not cut it off as long as no incumbent is as good.
+/// A known best point, for tests. A search must not cut it off while no incumbent is as good.
 ///
 /// *Semantics.* `active()` tells whether there is such a point. `point()` returns the point, with one value per
 /// variable. `cut_off` is called with the place where the search would lose the point.

@@ -11,10 +11,11 @@
 
 namespace optpipe::milp::search {
 
-/// The result of conflict analysis: a clause that holds everywhere, and the level at which it becomes unit.
+/// The result of conflict analysis. It consists of a clause that holds everywhere and of the level at which the clause
+/// becomes unit.
 struct learned_clause {
-    /// The first literal becomes implied. The second literal belongs to the level to which the search backtracks. If
-    /// the clause is empty, the problem is infeasible.
+    /// The literals of the clause. The first literal becomes implied. The second literal belongs to the level to which
+    /// the search backtracks. If the clause is empty, the problem is infeasible.
     std::vector<literal> literals;
     std::uint32_t back_to = 0;
     std::uint32_t levels = 0;
@@ -22,7 +23,7 @@ struct learned_clause {
 
 /// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), applied to bounds
 /// instead of Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns
-/// (Achterberg, 2007). Bounds of continuous columns are always replaced by the literals that implied them.
+/// (Achterberg, 2007). Literals on continuous columns are always replaced by the literals that implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}
@@ -113,7 +114,7 @@ private:
             if (d.at(f).level == top_level_) ++at_top_;
         fresh_.clear();
     }
-    /// Whether the literal is redundant, because all literals that explain it are marked.
+    /// Whether the literal on the trail is redundant, because all literals that explain it are marked.
     [[nodiscard]] bool follows(const domains& d) const {
         for (const auto& l : explanation_) {
             const auto i = d.first_change_of(l);

@@ -24,21 +24,21 @@ enum class search_outcome : unsigned char {
     refuted,       ///< no point is left below the cutoff
     assumed_false, ///< no point below the cutoff meets the assumption
     point,         ///< all integer columns are fixed, and propagation found nothing wrong
-    budget,        ///< the conflict budget is spent
+    budget,        ///< the conflict budget is used up
 };
 
 /// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities. These make runs with different seeds differ. An activity starts with at
+    /// Unit of the random initial activities, which make runs with different seeds differ. An initial activity is at
     /// most a thousand units, which is less than one conflict adds.
     double tie_breaker = 1e-6;
     /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.
     double activity_decay = 0.95;
-    /// Number of conflicts until a restart, as a multiple of the terms of Luby's sequence. With a smaller number, bad
-    /// first decisions are given up earlier, but more work is repeated.
+    /// Number of conflicts until a restart, as a multiple of the terms of Luby's sequence. A smaller number gives up
+    /// bad first decisions earlier, but repeats more work.
     std::size_t restart_unit = 100;
-    /// Number of rounds of propagation between two checks of the clock.
+    /// Number of propagation rounds between two checks of the clock.
     std::size_t rounds_between_looks = 64;
     /// Number of learned clauses at which half of them are deleted, and the growth of this number at each deletion.
     /// More clauses prune more, but slow propagation down.
@@ -102,8 +102,8 @@ public:
     }
     void end_least_bound_first() { least_bound_first_ = false; }
 
-    /// Whether `begin_dispatching` has decisions to make. These are binaries that put one of two columns (such as start
-    /// times of jobs) before the other.
+    /// Whether `begin_dispatching` has decisions to make. The decisions are binaries that put one of two columns (such
+    /// as start times of jobs) before the other.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
     /// From now on, binaries that order two columns are decided first. Each call selects another dispatching rule.
     void begin_dispatching() {
@@ -206,7 +206,7 @@ private:
         }
         while (const auto j = order_.pop()) {
             if (d.is_fixed(*j)) continue;
-            order_.insert(*j); // the column stays in the queue until it is fixed
+            order_.insert(*j); // the column is put back, because it stays in the queue until it is fixed
             return decision(*j);
         }
         for (const auto j : implied_)

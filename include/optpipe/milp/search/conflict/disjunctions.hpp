@@ -80,8 +80,8 @@ public:
         increment_ /= factor;
     }
 
-    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. Call it
-    /// only at the root, where no reason refers to a clause.
+    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. May only
+    /// be called at the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;
         for (std::uint32_t i = 0; i < items_.size(); ++i)

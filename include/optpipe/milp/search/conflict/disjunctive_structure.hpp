@@ -71,7 +71,7 @@ private:
         }
     }
     /// Notes the pair that a binary orders. The binary is ignored if it orders two pairs, or if one of its values
-    /// orders a pair in both ways.
+    /// orders a pair in both directions.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

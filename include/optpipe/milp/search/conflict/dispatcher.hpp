@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::search {
 
-/// Dispatches jobs: decides the binaries that order two columns, which are the start times of two jobs
+/// Dispatches jobs. Decides the binaries that order two columns, which are the start times of two jobs
 /// (`disjunctive_structure`). Among the columns with open decisions, the column with the least key is put before all
 /// others, then the column with the next key, and so on. A key is between the column's current bounds. With the lower
 /// bound as key, the job with the earliest start comes first. With the upper bound as key, the job with the earliest
@@ -26,7 +26,7 @@ public:
     [[nodiscard]] bool has_start_columns() const { return !orders_.start_columns().empty(); }
     [[nodiscard]] std::size_t bytes() const { return orders_.bytes() + bytes_of(noise_); }
 
-    /// Changes the rule. The first rules are deterministic. Later rules add random numbers to the keys.
+    /// Changes the rule. The first few rules are deterministic. Later rules add random numbers to the keys.
     void change_rule(const domains& d, random_numbers& random) {
         constexpr double shares[] = {0.0, 0.05, 0.2, 0.5, 1.0};
         constexpr double noise_share = 0.03; // a share of the width of the widest column
@@ -43,7 +43,7 @@ public:
         ++rules_;
         reset_current();
     }
-    /// Call it after backtracking.
+    /// Must be called after backtracking.
     void reset_current() { current_.reset(); }
     /// The next decision; empty if all decisions are made.
     [[nodiscard]] std::optional<literal> next(const domains& d) {

@@ -20,8 +20,8 @@
 
 namespace optpipe::milp::search {
 
-/// A problem with one more integer column, which is at least the objective, in integral units. The column's lower bound
-/// is thus a bound on the objective, and assumptions about the objective are literals of this column.
+/// A problem with one more integer column, whose value times `unit` is at least the objective. A lower bound of this
+/// column is a bound on the objective, and assumptions about the objective are literals of this column.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -56,23 +56,24 @@ private:
     static double rounded(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
 };
 
-/// Division of the effort of `prover`, in visits of rows. Not tuned.
+/// How `prover` divides its effort, which is measured in row visits. Not tuned.
 struct prover_parameters {
     /// Number of row visits that count as one conflict. An expensive conflict thus counts as several conflicts without
     /// progress.
     std::size_t visits_per_conflict = 1000;
     /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;
-    /// Number of dispatching rules that look for a first point: in the first call, and in total.
+    /// Number of dispatching rules that may look for a first point. `first_rules` is the limit in the first call, and
+    /// `most_rules` is the limit in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
     /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take longer than
     /// `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
-    /// Share (0 to 1) of the gap that points must close to count as progress. With this share, the search is 13 times
-    /// faster than without it on random models of 3 to 8 columns with large domains. On one pipeline model, a share of
-    /// 0.01 makes the search 7 times slower, but this share doesn't slow it down.
+    /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with
+    /// large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a share of 0.01 makes
+    /// the search 7 times slower, but a share of 0.001 doesn't.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
@@ -96,14 +97,14 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// The larger of two numbers: conflicts and points since the last progress, and the effort since then, converted to
-    /// conflicts.
+    /// Returns the larger of two numbers. One is the number of conflicts and points since the last progress. The other
+    /// is the effort since then, converted to conflicts.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// Total effort, in visits of rows or work that takes as long.
+    /// Total effort in row visits. Other work is converted to row visits by its duration.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);
@@ -131,8 +132,8 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until one of these conditions holds: about `conflicts` conflicts or `visits` visits of rows have passed,
-    /// the prover is done or stuck, or `leave` is set.
+    /// Works until about `conflicts` conflicts or `visits` row visits have passed, the prover is done or stuck, or
+    /// `leave` is set.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
         if (tried_least_bound_first_ || !search_.has_general_integers()) dispatch(visits);
@@ -156,8 +157,9 @@ private:
     static constexpr prover_parameters with_{};
 
     /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. A few
-    /// rules are tried at first, and one more in each later slice. The effort of dispatching rules doesn't count as
-    /// stalled. A rule may take a few times as long as the slice, because it visits every row several times.
+    /// rules are tried at first, and one more in each later slice. The effort of dispatching rules doesn't count in
+    /// `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row several
+    /// times.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -175,7 +177,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// Looks for a first point by deciding general integers first, if there are any. This is tried only once.
+    /// Looks for a first point by deciding general integers first, if there are any. Later calls do nothing.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;
@@ -244,8 +246,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points count as progress once they have closed a share of the gap. If every better point counted, the
-    /// search could creep in tiny steps to an optimum that a relaxation finds at once.
+    /// Better points count as progress once they have closed a share of the gap. Otherwise, the search could creep in
+    /// tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

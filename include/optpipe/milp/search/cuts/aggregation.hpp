@@ -20,8 +20,8 @@ namespace optpipe::milp::search {
 
 /// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). As long as no cut is
 /// found, another row that is tight at the point is added to eliminate the non-integer column that is farthest from its
-/// bounds. If rows are the nodes of a network, a sum follows a path in one direction of the flow if it only eliminates
-/// columns with coefficients of one sign.
+/// bounds. If rows are the nodes of a network, a sum that only eliminates columns with coefficients of one sign follows
+/// a path along the flow.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {
@@ -62,7 +62,8 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// The columns of the sum that may be eliminated: all, or only those with a positive or a negative coefficient.
+    /// The columns of the sum that may be eliminated. These are all columns, or only those with a positive or a
+    /// negative coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {

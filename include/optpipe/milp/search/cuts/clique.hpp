@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds the clique of a knapsack row: items such that any two of them exceed the limit.
+    /// Adds the clique of a knapsack row. The clique consists of items of which any two together exceed the limit.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;
@@ -70,7 +70,8 @@ private:
     std::vector<std::vector<std::uint32_t>> cliques_of_;
 };
 
-/// Clique cuts: grows a set of pairwise excluding members greedily from each fractional member.
+/// Separates clique cuts. Starting from each fractional member, greedily grows a set in which any two members exclude
+/// each other.
 class clique_separation {
 public:
     clique_separation(const problem& p, const clique_table& t) : problem_{p}, table_{t}, shared_(2 * p.columns(), 0) {}
@@ -123,7 +124,8 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// For each neighbour of `m`, counts the chosen members that exclude it.
+    /// Called when `m` is chosen, after `count` other members have been chosen. Increases the counter of each neighbour
+    /// of `m` that all of these other members exclude, too.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

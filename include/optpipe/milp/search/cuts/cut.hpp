@@ -16,7 +16,7 @@
 
 namespace optpipe::milp::search {
 
-/// A row `terms · x <= limit` that holds for every point the search looks for.
+/// A row `terms · x <= limit` that holds for every point that the search looks for.
 struct cut {
     std::vector<entry> entries;
     double limit = 0.0;
@@ -56,8 +56,8 @@ struct cut {
     return lengths > 0.0 ? sum / lengths : 0.0;
 }
 
-/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful, because its
-/// numbers differ too much in size or a tiny term has no bound.
+/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful. A cut is
+/// doubtful if its numbers differ too much in size, or if a tiny term has no bound.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};
@@ -126,7 +126,7 @@ public:
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
 
-    /// Removes and returns the most effective cuts that the point violates. No two of them are nearly parallel.
+    /// Removes and returns the most effective cuts that the point violates. No two of these cuts are nearly parallel.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {
         for (auto& c : cuts_) {
             c.measure(point);

@@ -17,13 +17,13 @@
 
 namespace optpipe::milp::search {
 
-/// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
-/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A non-integer
-/// column in two rows is an arc, which leads from the row with its negative scaled coefficient to the row with its
-/// positive one. A non-integer column in a single row connects that row with the outside. For each node with a demand,
-/// the first cut is the cut whose arcs are least open at the point. Its arcs are then opened to find the next cut
-/// behind it, and so on (the nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each
-/// cut is rounded.
+/// Cut-set inequalities (Magnanti, Mirchandani and Vachani, 1995) of networks that are hidden in the rows. The networks
+/// are found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow
+/// into a set of nodes. Rows are nodes. A non-integer column in two rows is an arc, which leads from the row where its
+/// scaled coefficient is negative to the row where it is positive. A non-integer column in a single row connects that
+/// row with the outside. For each node with a demand, the first cut is the cut whose arcs are least open at the point.
+/// The arcs of this cut are then opened to find the next cut behind it, and so on (the nested cuts and the creep flow
+/// of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -82,7 +82,7 @@ private:
         }
         return all;
     }
-    /// Scales the rows so that, as far as possible, a column in two rows cancels if both rows are added up.
+    /// Scales the rows so that, if possible, adding two rows cancels the columns that are in both rows.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)
@@ -113,7 +113,8 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The flow that must enter node i, which is a side of its scaled row. Negative if flow may leave the node.
+    /// The flow that must enter node i. The flow is a side of the node's scaled row. Negative if flow may leave the
+    /// node.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -132,8 +133,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// For each arc, computes the distance of the integer that opens it from the value that closes the arc. The
-    /// distance is negative if there is no such integer.
+    /// For each arc, computes the distance between the current value of the integer that opens the arc and the value
+    /// that closes the arc. The distance is negative if there is no such integer.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -155,7 +156,7 @@ private:
             if (!open_cut()) return;
         }
     }
-    /// Starts with no flow. Capacities are multiples of the target's demand.
+    /// Starts with zero flow. Capacities are expressed as multiples of the target's demand.
     void start_flow(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);

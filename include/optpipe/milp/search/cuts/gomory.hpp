@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::search {
 
-/// Gomory's mixed-integer cuts (1960). These are roundings of the tableau rows of fractional integers; the most
+/// Gomory's mixed-integer cuts (1960). The cuts are made from the tableau rows of fractional integers. The most
 /// fractional integers come first.
 inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_rounding& rounding, cut_pool& pool) {
     constexpr cut_parameters with{};

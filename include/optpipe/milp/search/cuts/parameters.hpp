@@ -9,8 +9,8 @@ namespace optpipe::milp::search {
 /// Limits of the separators, and the choice of cuts. Not tuned. Effort is the number of visits of a term. Ten million
 /// visits take a few hundredths of a second.
 struct cut_parameters {
-    /// Least distance from the point to a cut that is added, because nearer cuts change little. A pool deletes a cut
-    /// after `most_idle_rounds` consecutive rounds with a smaller distance.
+    /// A cut is added only if its distance from the point is at least `least_efficacy`, because nearer cuts change
+    /// little. A pool deletes a cut after `most_idle_rounds` consecutive rounds with a smaller distance.
     double least_efficacy = 1e-4;
     std::size_t most_idle_rounds = 5;
     /// Largest cosine between two cuts of one round. Cuts that are more parallel add little.
@@ -24,8 +24,8 @@ struct cut_parameters {
     /// If a sum cancels to less than this share (0 to 1) of its terms, too few digits are left for a cut.
     double least_remainder = 1e-7;
 
-    /// Limits of Gomory's cuts: number of tableau rows (the most fractional come first), least multiplier that counts,
-    /// and effort per round.
+    /// Limits of Gomory's cuts: the number of tableau rows, the least multiplier that counts, and the effort per round.
+    /// The most fractional rows come first.
     std::size_t most_tableau_rows = 200;
     double least_multiplier = 1e-9;
     std::size_t gomory_effort = 10'000'000;
@@ -41,20 +41,21 @@ struct cut_parameters {
     /// Number of members from which cliques are grown. The most fractional members come first.
     std::size_t most_clique_starts = 200;
 
-    /// Limits of variable bounds: number per column, because more bounds are seldom tight at one point; and largest
-    /// coefficient. With a larger coefficient, a column could move although its binary is 0 within the tolerance (y ≤
-    /// 1e7 x).
+    /// Limits of variable bounds: the number per column, and the largest coefficient. Few bounds are enough, because
+    /// more are seldom tight at one point. With a larger coefficient, a column could move although its binary is 0
+    /// within the tolerance (y ≤ 1e7 x).
     std::size_t most_bounds_per_column = 20;
     double largest_bound_coefficient = 1e5;
 
-    /// Number of implied bounds that probing keeps, and violation at which an implied bound becomes a cut.
+    /// Number of implied bounds that probing keeps, and the least violation at which an implied bound becomes a cut.
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 
-    /// Limits of cut sets. The effort per round is the number of visits of an arc. It takes some hundredths of a
-    /// second, and each round continues where the previous round ended. No cut is needed if the share `enough_flow` of
-    /// the demand can flow. `creep` is added to the capacity of each arc. If the arcs of several cuts are closed,
-    /// `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number of search nodes.
+    /// Limits of cut sets. The effort per round is the number of visits of an arc. The effort of a round takes some
+    /// hundredths of a second, and each round continues where the previous round ended. No cut is needed if the share
+    /// `enough_flow` of the demand can flow. `creep` is added to the capacity of each arc. If the arcs of several cuts
+    /// are closed, `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number of search
+    /// nodes.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

@@ -29,25 +29,25 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each of the
-    /// shares, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each number in
+    /// `shares`, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers for which measuring from the other bound is also tried.
+    /// Number of integers that are also tried with their distance measured from the other bound.
     std::size_t most_flips = 30;
     /// After division, the side must be at least this far from the integers below and above. If the side is too near
-    /// the integer below, the cut is weak. If it is too near the integer above, coefficients are large. Coefficients
-    /// stay small if the side itself is small, like a demand divided by the capacity of an arc. A side that is this
-    /// small needs only the distance `least_rest` from both integers, which is ten times the integrality tolerance.
-    /// (With this rule, 30 of 31 networks whose arcs can carry all demand are solved to optimality within 6 s. Without
-    /// it, 11 of them are.)
+    /// the integer below, the cut is weak. If the side is too near the integer above, coefficients are large.
+    /// Coefficients stay small if the side itself is small, like a demand divided by the capacity of an arc. A small
+    /// side needs only the distance `least_rest` from the integer above. This distance is ten times the integrality
+    /// tolerance. Within 6 s, 30 of 31 networks whose arcs can carry all demand are solved to optimality. Without the
+    /// rule for small sides, 11 of these networks are.
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound such that the column's distance from it can be left out of the rounded sum.
-/// With `relaxing`, only integers stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound from which the column's distance can be left out of the rounded sum. With
+/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
@@ -63,7 +63,8 @@ public:
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut from the sum of the rows or from its negative. Empty if neither cuts off the point.
+    /// The most effective cut from the sum of the rows or from its negative. Empty if the point violates neither of the
+    /// two cuts.
     std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
                                 bound_choice choice = bound_choice::nearest) {
         choice_ = choice;
@@ -92,7 +93,7 @@ public:
 private:
     static constexpr rounding_parameters with_{};
 
-    /// A column, or the activity of a row, as its nonnegative distance from one of its bounds.
+    /// The nonnegative distance of a column, or of the activity of a row, from one of its bounds.
     struct part {
         std::uint32_t index = 0;
         bool is_row = false;
@@ -183,8 +184,8 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure from the upper bound. If both bounds are equally near, chooses the bound with which the
-    /// column leaves the cut, or leaves only an integer in it.
+    /// Whether to measure from the upper bound. If the two bounds are equally near, chooses the one with which the
+    /// column isn't in the cut, or is replaced by an integer.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
         const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
@@ -273,7 +274,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// The approximate efficacy of a rounding. Distances are measured in the space of the parts.
+    /// The approximate efficacy of a rounding. Distances are measured in terms of the parts, not of the columns.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(divisor)) return 0.0;
@@ -292,8 +293,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether a small remainder of the side can be a demand (small compared with the capacities), and not just an
-    /// error within the tolerance of rows.
+    /// Whether a small remainder of the side can be a demand, which is small compared with the capacities. The
+    /// remainder must be larger than an error within the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }

@@ -26,8 +26,8 @@ namespace optpipe::milp::search {
 struct separation_parameters {
     /// Largest number of rounds. Separation also ends when the bound stalls.
     std::size_t most_rounds = 200;
-    /// Number of consecutive rounds without progress after which separation ends; and the rise of the bound that counts
-    /// as progress, relative to the bound (at least 1).
+    /// Separation ends after `stall_limit` consecutive rounds without progress. A round makes progress if the bound
+    /// rises by at least `least_progress`, relative to the bound (at least 1).
     std::size_t stall_limit = 4;
     double least_progress = 1e-4;
     /// Number of cuts per round: a constant, plus one cut for each `columns_per_cut` columns. More cuts raise the bound
@@ -36,8 +36,8 @@ struct separation_parameters {
     std::size_t columns_per_cut = 10;
 };
 
-/// Rounds of cuts at the root, until the bound stalls. In each round, all separators add cuts to one pool. The best
-/// cuts are added to the relaxation, and cuts that aren't tight are removed from it.
+/// Adds cuts at the root in rounds, until the bound stalls. In each round, all separators add cuts to one pool. The
+/// best cuts are added to the relaxation, and cuts that aren't tight are removed from it.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {
@@ -47,8 +47,8 @@ public:
         }
     }
 
-    /// The relaxation must have been solved before the call; it is solved again by the call. Returns false if it has no
-    /// optimal point in the end. `on_bound` is called with each new bound.
+    /// The relaxation must have been solved before the call. It is solved again after each round of cuts. Returns false
+    /// if the relaxation has no optimal point in the end. `on_bound` is called with each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
         const auto& p = *context_->instance;
         const clique_table cliques{p, lower_, upper_};

@@ -34,7 +34,8 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> touched() const { return touched_; }
 
 private:
-    /// Relative rounding error of sums of doubles. It is large enough for coefficients that were computed.
+    /// Relative rounding error of sums of doubles. The value is large enough for coefficients that are results of
+    /// computations.
     static constexpr double rounding = 1e-11;
 
     std::vector<double> values_, sizes_;

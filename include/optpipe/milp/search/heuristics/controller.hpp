@@ -26,8 +26,8 @@ struct heuristic_parameters {
     std::size_t tree_nodes = 300;
     /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Limit of simplex iterations in a neighbourhood. It is `least_iterations`, plus the worker's iterations divided
-    /// by `share_of_iterations`.
+    /// Limit of simplex iterations in a neighbourhood. The limit is `least_iterations` + (iterations of the worker) /
+    /// `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;
 };
@@ -35,8 +35,8 @@ struct heuristic_parameters {
 /// Decides for one worker which heuristics run, and when.
 class heuristic_controller {
 public:
-    /// Controllers of workers that search together start with different heuristics. `first` is the index of the
-    /// controller.
+    /// `first` is the index of this controller. Controllers of workers that search together start with different
+    /// heuristics.
     heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
         : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
@@ -80,7 +80,8 @@ private:
         diving{*context_, w, locks_}.run(
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
-    /// A limit of simplex iterations: the number that the worker's relaxations have taken, plus `least_iterations`.
+    /// A limit of simplex iterations: `least_iterations` plus the number of iterations that the worker's relaxations
+    /// have taken.
     static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;

@@ -14,7 +14,7 @@ namespace optpipe::milp::search {
 
 enum class diving_rule : unsigned char {
     fractional, ///< rounds the least fractional column to the nearer integer
-    pseudocost, ///< rounds the column whose rounding has cost least until now
+    pseudocost, ///< rounds the column whose past roundings have cost least
     guided,     ///< rounds towards the incumbent (Danna, Rothberg and Le Pape, 2005)
     locked,     ///< rounds in the direction that fewer rows block
 };

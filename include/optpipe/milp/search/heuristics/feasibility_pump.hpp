@@ -18,7 +18,7 @@ public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)
         : context_{c}, worker_{worker}, random_{random} {}
 
-    /// Runs the pump. It ends once the relaxations have taken `most_iterations`.
+    /// Runs the pump. The pump ends once the relaxations have taken `most_iterations`.
     void run(const node& n, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!worker_.enter(n)) return;

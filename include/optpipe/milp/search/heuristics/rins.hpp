@@ -10,14 +10,14 @@
 
 namespace optpipe::milp::search {
 
-/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005): fixes the integers that have the same
-/// values in the incumbent and the relaxation, and solves the remaining problem. Empty if too few integers have the
-/// same values.
+/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005). Fixes the integers that have the same
+/// value in the incumbent as in the relaxation, and solves the remaining problem. Empty if too few integers have the
+/// same value in both.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,
                                                              double cutoff) {
-    // Not tuned. With fewer fixed columns, the remaining problem is nearly as hard as the whole problem.
+    // Not tuned. With fewer fixed columns, the remaining problem is nearly as hard as the original problem.
     constexpr std::size_t least_fixed_percent = 40;
     const auto& p = *c.instance;
     auto m = model_of(p, d);

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// A problem as a model to be minimized, within the bounds of the root. Used for neighbourhood searches.
+/// Converts a problem to a model to be minimized, with the bounds at the root. Used for neighbourhood searches.
 [[nodiscard]] inline model model_of(const problem& p, const domains& d) {
     model m;
     for (std::size_t j = 0; j < p.columns(); ++j) {

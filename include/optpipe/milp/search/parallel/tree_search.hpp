@@ -29,19 +29,18 @@ struct tree_search_parameters {
     /// Number of workers in deterministic mode, whatever the number of threads. More workers keep more threads busy,
     /// but choose worse nodes.
     std::size_t workers_of_rounds = 4;
-    /// Number of nodes per dive. With few nodes per dive, the search follows the best bound. With many nodes per dive,
-    /// each relaxation starts from a similar basis.
+    /// Number of nodes per dive. With few nodes, the search stays close to the best bound. With many nodes, most
+    /// relaxations start from the basis of a similar node.
     std::size_t nodes_per_dive = 60;
-    /// Limits of a slice of the prover. The limits of the first slice are divided by `first_slice_divisor`, so that
-    /// easy trees don't wait long for the prover.
+    /// Limits of a slice of the prover's work. The limits of the first slice are divided by `first_slice_divisor`, so
+    /// that easy trees don't wait long for the prover.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. Before that, it
-    /// gets as much effort as the tree.
+    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. With fewer
+    /// conflicts, the prover gets as much effort as the tree.
     std::size_t stall_limit = 2'000;
-    /// Largest number of global bounds that are kept for workers that haven't applied them yet. Later bounds are
-    /// dropped.
+    /// Largest number of global bounds that are kept until all workers have applied them. Later bounds are dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
@@ -75,7 +74,7 @@ public:
         has_tree_ = true;
         account();
     }
-    /// Call it only where TBB may start tasks, in the caller's arena.
+    /// May only be called where TBB may start tasks, in the caller's arena.
     void run() {
         if (deterministic())
             run_deterministic();
@@ -97,7 +96,7 @@ private:
     using clock = std::chrono::steady_clock;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
-    /// Don't call it while another thread runs the prover.
+    /// Must not be called while another thread runs the prover.
     [[nodiscard]] bool prover_works() const { return prover_ && !prover_->stuck() && !prover_->done(); }
 
     double bound_locked() const {
@@ -189,7 +188,8 @@ private:
         notify_waiters();
         return true;
     }
-    /// Gives a waiting thread the shallowest node of a running dive, because this node has the largest subtree.
+    /// Gives a waiting thread the shallowest node of a running dive, because the shallowest node has the largest
+    /// subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};
@@ -243,7 +243,7 @@ private:
         if (proof) merge_prover();
     }
 
-    // Uses shared data; the caller must hold the lock.
+    // Uses shared data, so the caller must hold the lock.
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
 
@@ -276,7 +276,7 @@ private:
         prover_->take_bound(bound_locked());
         if (point_) prover_->take_point(*point_);
     }
-    /// Keeps the best point of all workers, as a point of the problem.
+    /// Keeps the best point that any worker has found, in terms of the problem.
     void take_point(const worker_results& f) {
         if (!f.point || f.point == point_) return;
         const double objective = context_->instance->objective_of(*f.point);
@@ -345,8 +345,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// The number of threads without a node, whether one of them runs the prover, and the flag that calls this thread
-    /// back to the tree.
+    /// `waiting_` is the number of threads without a node. `waits_in_prover_` tells whether one of them runs the
+    /// prover, and `leave_prover_` calls this thread back to the tree.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

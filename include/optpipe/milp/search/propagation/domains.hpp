@@ -15,14 +15,15 @@
 
 namespace optpipe::milp::search {
 
-/// The reason for a bound change: a decision or a global fact (`none`), a row, a clause, or a list of literals.
+/// The reason for a bound change. A reason is a decision or a global fact (`none`), a row, a clause, or a list of
+/// literals.
 struct reason {
     enum class source : unsigned char { none, row, disjunction, list };
     source from = source::none;
     std::uint32_t which = 0;
 };
 
-/// Position on the trail. `not_on_trail` stands for the time before the first position.
+/// Position on the trail of bound changes. `not_on_trail` stands for the time before the first change.
 using trail_position = std::int32_t;
 inline constexpr trail_position not_on_trail = -1;
 
@@ -97,8 +98,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. Hiding serves to walk
-    /// the trail backwards. `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. To walk the trail
+    /// backwards, hide its changes one by one. `unhide` ends the walk.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;
@@ -120,7 +121,7 @@ public:
         return i;
     }
 
-    /// Deletes the trail of level 0. Call it only at level 0.
+    /// Deletes the trail of level 0. May only be called at level 0.
     void forget_root_changes() {
         OPTPIPE_EXPECT(level() == 0, "forget_root_changes: not at the root");
         for (const auto& m : trail_)

@@ -17,16 +17,16 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Limit of the number of row visits per propagation: a constant `least_budget`, plus `budget_per_row` visits for
-    /// each row. The limit ends a propagation in which bounds change in tiny steps.
+    /// A propagation visits at most `least_budget` + `budget_per_row` · (number of rows) rows. The limit ends a
+    /// propagation in which bounds change in tiny steps.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
-    /// Number of terms that count as one additional visit.
+    /// A row of n terms counts as 1 + n / `terms_per_visit` visits.
     std::size_t terms_per_visit = 8;
 };
 
-/// Bounds, and the constraints that tighten them: both sides of the rows of a problem, the cutoff of the objective, and
-/// clauses. Every bound change has a reason.
+/// The bounds of a problem's columns, and the constraints that tighten them. The constraints are both sides of each
+/// row, the cutoff of the objective, and clauses. Every bound change has a reason.
 class propagator {
 public:
     explicit propagator(const problem& p) : problem_{&p}, domains_{p}, rows_{p.columns()}, disjunctions_{p.columns()} {
@@ -59,10 +59,10 @@ public:
         return domains_.bytes() + rows_.bytes() + disjunctions_.bytes() +
                bytes_of(queue_, queued_, lists_, list_literals_, conflict_);
     }
-    /// Number of visits of rows; long rows count several times.
+    /// Number of row visits. A long row counts several times.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
-    /// Adds a row that holds for all points that the search looks for. Call it only at level 0.
+    /// Adds a row that holds for all points that the search looks for. May only be called at level 0.
     void add_row(std::span<const entry> entries, double lower, double upper, double noise = 0.0) {
         if (lower > upper + problem_->tolerances.slack(lower) + noise) contradiction_at_root_ = true;
         if (upper < infinity) enqueue_new(rows_.add(entries, upper, *problem_, noise));
@@ -72,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff already keeps a distance from the incumbent, so the row of the objective needs hardly any slack.
+        // The cutoff is already some distance below the incumbent, so the objective row needs hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
@@ -127,10 +127,10 @@ public:
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
     }
-    /// Implies `l` for the whole tree. Call it only at level 0.
+    /// Implies `l` everywhere in the tree. May only be called at level 0.
     bool imply_at_root(literal l) { return imply(l, reason{}); }
 
-    /// Propagates to the fixed point, or to a limit if continuous bounds converge too slowly. Returns false on a
+    /// Propagates until nothing changes. Stops at a limit if continuous bounds converge too slowly. Returns false on a
     /// conflict.
     bool propagate() {
         if (contradiction_at_root_) return false;
@@ -175,7 +175,7 @@ public:
         return true;
     }
 
-    /// Sets the conflict of a row that the bounds contradict by more than `margin`.
+    /// Sets the conflict for a row that the bounds contradict by more than `margin`.
     void contradict(std::span<const signed_term> terms, double limit, double margin) {
         conflict_.clear();
         row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, margin, conflict_);
@@ -204,7 +204,8 @@ public:
         }
     }
     /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: true or open
-    /// literals come first, then false literals, with the latest first. Returns false on a conflict.
+    /// literals come first, then false literals. Among false literals, the one that became false last comes first.
+    /// Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {
@@ -290,7 +291,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Makes the false literal the second one, and looks for another literal to watch in its place.
+    /// Makes the false literal the clause's second literal, and looks for another literal to watch in its place.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);
@@ -343,8 +344,7 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column if the term may rise by no more than `room` above `least ·
-    /// weight`.
+    /// Tightens the opposite bound of a term's column. The term may rise by no more than `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});

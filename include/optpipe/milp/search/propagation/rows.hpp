@@ -20,7 +20,7 @@ struct signed_term {
     bound_index bound = 0;
 };
 
-/// One side of a row in terms of bounds. The sum of its terms is the row's least activity. It must be at most `limit`.
+/// One side of a row in terms of bounds. The sum of the terms is the row's least activity, and must be at most `limit`.
 struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
@@ -80,7 +80,7 @@ private:
         set_limit(id, limit, p.tolerances);
         return id;
     }
-    /// The largest magnitude of a column within its bounds; at most `huge`.
+    /// The largest magnitude that the column can have within its bounds, but at most `huge`.
     static double size_of(std::size_t j, const problem& p) {
         double size = 0.0;
         for (const double bound : {p.lower[j], p.upper[j]})
@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// Finds the weakest visible literals with which the row still implies `target`. Without a target, the row must still
-/// be contradicted. Literals that are last on the trail are weakened first.
+/// Finds the weakest visible literals with which the row still implies `target`. If there is no target, the literals
+/// must still contradict the row. The literals that are latest on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)

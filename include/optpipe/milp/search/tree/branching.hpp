@@ -22,8 +22,8 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The integer columns that are fractional at the point. Only columns with the highest priority among them are
-/// returned.
+/// The integer columns that are fractional at the point. If some of them have a higher priority than others, only those
+/// with the highest priority are returned.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -50,15 +50,15 @@ struct branching_parameters {
     /// Number of observations in each direction that make a pseudocost reliable. With fewer observations, less time is
     /// spent at the top of the tree. Achterberg, Koch and Martin use 8.
     std::size_t reliable = 4;
-    /// Largest number of columns that are tried at a node, and largest number of consecutive candidates that aren't
-    /// better than the best candidate.
+    /// Largest number of columns that are tried at a node. Trials also end once `lookahead` consecutive columns aren't
+    /// better than the best column.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
     /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
     /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first even if its integer is farther away by this distance (in units of the column),
-    /// because increasing a column usually has more consequences.
+    /// The up child is searched first even if its integer is farther away by up to this distance (in units of the
+    /// column). Increasing a column usually has more consequences than decreasing it.
     double up_margin = 0.2;
 };
 
@@ -70,8 +70,8 @@ public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is the bound of the current relaxation. The relaxation is the same after the call, but its basis has
-    /// been set again.
+    /// `bound` is the bound of the current relaxation. After the call, the relaxation is the same as before, but its
+    /// basis has been set again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),
@@ -114,7 +114,8 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Whether to search the up child first. This is so if its integer is nearer, or farther by at most the margin.
+    /// Whether to search the up child first. The up child is first if the integer above is nearer than the integer
+    /// below, or farther away by at most the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,

@@ -21,7 +21,7 @@ struct node {
     std::shared_ptr<const basis> start;
     /// Distance by which the last decision rounded its column; 0 if unknown. Used for pseudocosts.
     double rounded = 0.0;
-    /// Number of the node in the order of creation. Decides ties.
+    /// Number of the node in the order of creation. Used to break ties.
     std::uint64_t number = 0;
 
     [[nodiscard]] std::size_t bytes() const {

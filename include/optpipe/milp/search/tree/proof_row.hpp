@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::search {
 
-/// Rows of a relaxation in addition to the rows of the problem. They are cuts that hold everywhere.
+/// Rows of a relaxation in addition to the rows of the problem. The additional rows are cuts that hold everywhere.
 using extra_rows = std::vector<sparse_row>;
 
 [[nodiscard]] inline std::size_t bytes_of_rows(const extra_rows& rows) {
@@ -25,17 +25,17 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A sum of rows, each times a multiplier: the relaxation's rows, and the row "objective ≤ cutoff". The sum holds for
-/// every point of the relaxation within the cutoff. If the bounds contradict the sum, the relaxation has no such point.
-/// This proof doesn't depend on rounding errors of the linear solver.
+/// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". The sum holds for every point of the
+/// relaxation within the cutoff. If the bounds contradict the sum, the relaxation has no such point. The proof doesn't
+/// depend on rounding errors of the linear solver.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If
-    /// `share` is 0, the row can prove that there is no point at all. This proof must hold for any noise in the rows'
-    /// sides.
+    /// `multipliers` has one value per row, which is positive for a lower side. `share` is the multiplier of the
+    /// objective. If `share` is 0, the row can prove that there is no point at all. The proof must then hold for any
+    /// noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -53,10 +53,10 @@ public:
                 own ? p.row_lower[i] : more[i - p.rows()].lower, own ? p.row_upper[i] : more[i - p.rows()].upper);
             if (own) arithmetic_ += std::abs(multipliers[i]) * p.row_noise[i];
         }
-        if (share > 0.0) noise_ = 0.0; // the cutoff already includes a distance
+        if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// Leaves out terms that are too small to count. Their least values within the bounds at the root are moved into
+    /// Removes terms that are too small to count. The least values of these terms within the bounds at the root go into
     /// the limit.
     void normalize(const domains& d) {
         terms_.clear();
@@ -80,10 +80,10 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
-    /// The limit for moving bounds. It includes all errors of the row, except the tolerance.
+    /// The limit used for tightening bounds. The limit includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
-    /// The bounds contradict the row only if they violate the limit by more than this noise plus the rounding errors of
-    /// this class.
+    /// The noise of the row. The bounds contradict the row only if they violate the limit by more than this noise plus
+    /// the rounding errors of this class.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict the row by more than its noise and the possible rounding errors.

@@ -62,8 +62,9 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If the relaxation is
-    /// feasible only with moved sides, its point may violate the original sides by the noise.
+    /// Reports infeasibility only if the problem is still infeasible after the rows' sides are moved outwards by their
+    /// noise. If the relaxation is feasible only with the moved sides, the relaxation's point may violate the original
+    /// sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -82,7 +83,7 @@ public:
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves; a unit of effort takes about as long as a visit of a row in propagation.
+    /// The effort of all solves. A unit of effort takes about as long as a row visit in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
@@ -91,7 +92,8 @@ public:
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
     }
-    /// Sets a basis that may have been made with other cuts. Cuts that the basis doesn't have become basic.
+    /// Sets a basis that may belong to a relaxation with other cuts. The slacks of cuts that are missing in the basis
+    /// become basic.
     void set_basis(const basis& b) {
         const auto rows = problem_->rows() + cuts_.size();
         if (b.rows.size() == rows) return solver_.set_basis(b);
@@ -124,8 +126,8 @@ public:
         }
         solver_.add_rows(rows);
     }
-    /// The cuts from position `first` on that aren't tight at the point of the last solve, because their rows are
-    /// basic.
+    /// The cuts that aren't tight at the point of the last solve, because their rows are basic. Only cuts from index
+    /// `first` on are examined.
     [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
         const auto statuses = solver_.current_basis().rows;
         std::vector<std::size_t> loose;
@@ -144,15 +146,16 @@ public:
     }
 
 private:
-    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). It is needed because
-    /// lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
+    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). The memory is needed
+    /// because lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// The memory limit with which the solver grows by at most `left`, including the extra memory.
+    /// The memory limit that lets the solver grow by at most `left`, including the additional memory during a
+    /// factorization.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
@@ -169,8 +172,8 @@ private:
     [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
         return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
     }
-    /// Solves with sides that are moved by more than the noise. With this distance, a proof of infeasibility of the
-    /// wider program exceeds the noise.
+    /// Solves with sides that are moved outwards by more than the noise. If this wider program is infeasible, the
+    /// original is infeasible by more than the noise.
     lp_status solve_wider(const simplex_limits& limits) {
         constexpr double times = 10.0;
         const auto lower = solver_.program().row_lower;

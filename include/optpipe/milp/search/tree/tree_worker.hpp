@@ -30,7 +30,8 @@ namespace optpipe::milp::search {
 
 /// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Effort of a dive, in visits of rows or work that takes as long. After a dive, other workers can take over nodes.
+    /// Effort of a dive in row visits. Other work is converted by its duration. After a dive, other workers can take
+    /// over nodes.
     std::size_t effort_per_dive = 10'000'000;
     /// Largest number of rounds of propagation and relaxation at a node. Rounds go on only while each round fixes
     /// something.
@@ -40,13 +41,13 @@ struct tree_worker_parameters {
     /// Largest number of literals in a clause that is learned from an infeasible relaxation. Longer clauses prune less
     /// and cost more.
     std::size_t longest_clause = 200;
-    /// Limits of user cuts: number of rounds per node, number of cuts per round, and number of held cuts at which loose
-    /// cuts are removed.
+    /// Limits of user cuts: the number of rounds per node, the number of cuts per round, and the number of kept cuts at
+    /// which loose cuts are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Largest number of nodes in a pause. If a request for user cuts gives none, the worker requests no cuts at the
-    /// next nodes. Each such pause is about twice as long as the previous pause.
+    /// Largest number of nodes in a pause. A pause is a number of nodes at which the worker requests no user cuts,
+    /// because the last request gave none. Each pause is about twice as long as the previous one.
     std::size_t longest_pause = 31;
 };
 
@@ -62,7 +63,7 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes nodes depth first, beginning with `n`: at most `budget` nodes, or fewer if nodes are expensive. The
+    /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer if nodes are expensive. The
     /// remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
     /// remove nodes from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
@@ -86,11 +87,11 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Updates the memory that the control counts. In deterministic mode, call it only between rounds.
+    /// Updates the memory that the control counts. In deterministic mode, this may only be called between rounds.
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// Total effort, in visits of rows or work that takes as long.
+    /// Total effort in row visits. Work of the relaxation is converted by its duration.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
@@ -114,7 +115,7 @@ public:
         if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
-    /// Sets the bounds of a node. Returns false if the node has no points; in this case, the reason has been learned.
+    /// Sets the bounds of a node. Returns false if the node has no points, after the reason has been learned.
     bool enter(const node& n) {
         std::size_t common = 0;
         while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
@@ -165,9 +166,9 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point with rounded integers. If it isn't a solution, solves for the continuous columns
-    /// again. Returns false if there is no solution. Contract: the integers of the point are integral within the
-    /// tolerance.
+    /// Offers the relaxation's point with rounded integers. If the rounded point isn't a solution, solves for the
+    /// continuous columns again. Returns false if there is no solution. Contract: the integers of the point are
+    /// integral within the tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -253,8 +254,8 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
-    /// Adds user cuts in a few rounds, as long as they cut off the point. The cuts hold everywhere, but only this
-    /// worker keeps them.
+    /// Adds user cuts in a few rounds, as long as there are cuts that the point violates. The cuts hold everywhere, but
+    /// only this worker keeps them.
     verdict take_user_cuts(double& bound, bool& has_point) {
         auto what = verdict::open;
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
@@ -269,7 +270,7 @@ private:
         next_separation_ = nodes_ + 1 + separation_pause_;
         return what;
     }
-    /// Returns false if no user cut cuts off the relaxation's point.
+    /// Returns false if the relaxation's point violates no user cut.
     bool add_user_cuts() {
         const std::vector<double> point(lp_.point().begin(), lp_.point().end());
         cut_pool pool;
@@ -307,7 +308,7 @@ private:
         return verdict::open;
     }
     /// Whether the multipliers prove that the node has no points left. The proof is computed independently of the
-    /// linear solver. If it succeeds, a clause is learned.
+    /// linear solver. If the proof succeeds, a clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
@@ -317,7 +318,7 @@ private:
         learn();
         return true;
     }
-    /// Checks the witness before the current node is pruned as infeasible.
+    /// Checks that the witness isn't in the current node, which is about to be pruned as infeasible.
     void watch_closing() const {
         if (context_->witness_point.empty() || results_.cutoff < context_->witness_objective) return;
         const auto& d = engine_.bounds();
@@ -338,7 +339,7 @@ private:
         return false;
     }
 
-    /// Handles an integral point of the relaxation. The point is a solution unless rounding it breaks a row. The node
+    /// Handles an integral point of the relaxation. The point is a solution unless rounding it violates a row. The node
     /// is closed if the bound of the relaxation reaches the cutoff, except for rounding errors. Otherwise, the search
     /// branches on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
@@ -366,8 +367,8 @@ private:
         return farthest;
     }
 
-    /// Branches without a point of the relaxation, by halving an open domain. If a domain is infinite, the part beyond
-    /// huge numbers stays unresolved, so that a search of the other part doesn't count as a proof.
+    /// Branches without a point of the relaxation, by halving an open domain. Values beyond huge numbers in an infinite
+    /// domain stay unresolved, so that searching the remaining values doesn't count as a proof.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
