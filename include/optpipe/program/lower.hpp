@@ -69,6 +69,7 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
+///
 /// Values that are handed on in device memory are never split. Such values can make an arena exceed the plan's peak
 /// even if stashes may be split. In that case, a second attempt doesn't split stashes, and a third attempt also packs
 /// all buffers densely.
