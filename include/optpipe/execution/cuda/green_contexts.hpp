@@ -13,10 +13,10 @@
 namespace optpipe::cuda {
 
 /// Splits the multiprocessors of one device among several virtual ranks. The kernels of these ranks can then run at the
-/// same time, like kernels on several devices. Memory bandwidth and copy engines stay shared.
+/// same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
 ///
-/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
-/// needs to be linked with the driver.
+/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so that
+/// programs needn't be linked with the driver.
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
@@ -41,12 +41,12 @@ public:
     }
     green_contexts(const green_contexts&) = delete;
     green_contexts& operator=(const green_contexts&) = delete;
-    /// Streams made by `make_stream` must be destroyed before this object.
+    /// Streams made by `make_stream` must be destroyed before this object is destroyed.
     ~green_contexts() { release(); }
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
     [[nodiscard]] unsigned multiprocessors(std::size_t part) const { return parts_[part].sm.smCount; }
-    /// A stream whose kernels run only on part `part`.
+    /// A stream whose kernels run only on the multiprocessors of part `part`.
     [[nodiscard]] stream make_stream(std::size_t part, int priority = 0) const {
         CUstream made = nullptr;
         run<PFN_stream>("cuGreenCtxStreamCreate", &made, contexts_[part], unsigned{CU_STREAM_NON_BLOCKING}, priority);
@@ -62,14 +62,14 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // the CUDA version of cuGreenCtxStreamCreate; the other functions came one
-                                          // version earlier
+        constexpr unsigned since = 12050; // the CUDA version with cuGreenCtxStreamCreate; the other functions exist
+                                          // since the version before
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
         if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
         const CUresult status = reinterpret_cast<Function>(found)(arguments...);
-        // The first hundreds of values of CUresult and cudaError_t are equal.
+        // The first few hundred values of CUresult and cudaError_t are equal.
         if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
     }
     void add(int device, CUdevResource& part) {

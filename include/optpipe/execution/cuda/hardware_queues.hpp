@@ -10,8 +10,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// The number of hardware queues that a device's streams share. CUDA reads this number from the environment when CUDA
-/// starts.
+/// The number of hardware queues that all streams of a device share. CUDA reads this number from the environment when
+/// it starts.
 [[nodiscard]] inline std::size_t hardware_queues() {
     constexpr std::size_t usual = 8;
     const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"); // NOLINT(concurrency-mt-unsafe)
@@ -22,7 +22,7 @@ namespace optpipe::cuda::detail {
     return count > 0 ? count : usual;
 }
 
-/// A warning if there are more lanes on a device than hardware queues; otherwise empty.
+/// A warning if a device has more lanes than hardware queues. Otherwise empty.
 [[nodiscard]] inline std::string too_many_lanes(std::size_t lanes, int device) {
     const auto queues = hardware_queues();
     if (lanes <= queues) return {};

@@ -12,7 +12,7 @@ namespace optpipe::mpi {
 
 namespace detail {
 
-/// Sends or receives one number.
+/// Sends or receives a single number.
 inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t& number,
                       std::chrono::milliseconds patience) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -21,7 +21,7 @@ inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t
     else
         check(MPI_Irecv(&number, 1, MPI_INT64_T, peer, 0, by.native(), &request), "MPI_Irecv");
     if (wait(request, patience)) return;
-    if (!sends) { // a send of this size doesn't wait
+    if (!sends) { // a send of this size returns immediately
         check(MPI_Cancel(&request), "MPI_Cancel");
         check(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
     }
@@ -30,8 +30,8 @@ inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t
 
 } // namespace detail
 
-/// An instant that all ranks share, on this rank's clock: the time when rank 0 called this function. On other ranks,
-/// the error is at most half of the shortest of a few round trips. All ranks must call `common_begin` together.
+/// The time at which rank 0 called this function, on the clock of each rank. On other ranks, the error is at most half
+/// of the shortest round trip among a few. All ranks must call `common_begin` together.
 [[nodiscard]] inline std::chrono::steady_clock::time_point common_begin(const communicator& by,
                                                                         std::chrono::milliseconds patience) {
     using clock = std::chrono::steady_clock;
