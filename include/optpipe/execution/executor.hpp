@@ -52,12 +52,13 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
 /// has ended. All results are then visible to the caller. `finish` throws `execution_error` if something failed on any
 /// rank: an exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed
-/// device. It throws only when nothing on this rank uses the buffers any longer. The error is the same on all ranks,
-/// and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all ranks.
+/// device. `finish` throws only when nothing on this rank uses the buffers any longer. The error is the same on all
+/// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
+/// ranks.
 ///
-/// Some ranks communicate only by messages, as with NCCL without a `failure_channel`. Each of them detects a failure on
-/// its own. The rank where the failure started reports the reason, and the other ranks report that one of their
-/// messages hasn't ended.
+/// Some ranks communicate only by messages, as with NCCL without a `failure_channel`. Each of these ranks detects a
+/// failure on its own. The rank where the failure started reports the reason, and the other ranks report that one of
+/// their messages hasn't ended.
 ///
 /// Lanes and markers must be destroyed before the executor.
 template <class E>

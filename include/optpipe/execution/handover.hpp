@@ -43,12 +43,13 @@ struct handover_result {
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
 /// them and binds them to addresses in the arenas. This thread uses neither the lanes nor the memory of the executor.
 /// All programs of a rank share lanes and markers. Between two steps, the training thread opens any lanes and markers
-/// that the next program needs in addition, because only one thread may use an executor. After that, the rank is ready.
+/// that the next program needs in addition, because only one thread may use an executor. A rank is ready once these are
+/// open.
 ///
-/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result is the minimum of
-/// all votes. Ranks vote before they issue the step, and read the result after the step ends. All ranks read the same
-/// result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in advance when to
-/// switch, so no announcement can be late.
+/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
+/// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
+/// read the same result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in
+/// advance when to switch, so no announcement can be late.
 ///
 /// A rank refuses a plan for one of four reasons: it can't make programs from the plan, `check_programs` rejects the
 /// programs, the new program has other stages or microbatches than the first, or it needs larger arenas, more lanes or
@@ -81,8 +82,9 @@ public:
         publish_waiting();
     }
 
-    /// Runs one complete step. Then switches to a new plan if all ranks are ready for it. Throws `execution_error` if
-    /// the step can't be completed, or if another rank is gone. After such an error, executor and channel are unusable.
+    /// Runs one complete step. After the step, switches to a new plan if all ranks are ready for it. Throws
+    /// `execution_error` if the step can't be completed, or if another rank is gone. After such an error, executor and
+    /// channel are unusable.
     void step() {
         step([] {});
     }
@@ -145,8 +147,8 @@ private:
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // The votes on plan v. The plan is settled once all ranks have voted at least `refused(v)`. Before that, no rank
-    // votes on the next plan.
+    // The votes on plan v. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on plan v
+    // + 1 before plan v is settled.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
@@ -231,8 +233,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, if this rank has loaded it. Until then, the last plan that was replaced or dropped. The
-    /// preparer destroys that old plan when the next plan arrives.
+    /// The plan under way, or, until this rank has loaded it, the last plan that was replaced or dropped. The preparer
+    /// destroys that old plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -53,8 +53,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets lanes with exactly as much room as it needs. A later plan may need more waits. In that
-        // case, the room is doubled, so that new lanes are rarely needed.
+        // The first program gets lanes with exactly as much room as it needs. If a later plan needs more waits, the
+        // room is doubled, so that new lanes are rarely needed.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

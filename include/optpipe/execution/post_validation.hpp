@@ -80,9 +80,9 @@ private:
 /// rarely need scaling. If most steps are void, the barrier is faster. The reversible optimizer may need memory for a
 /// copy of parameters and moments.
 ///
-/// In a void step, some ranks may not have read the decision yet. Their forwards may receive the data of an earlier
-/// message. For this reason, a model that reads positions from its input must check these positions. Replicas of a
-/// pipeline (`reduce`) need bitwise equal gradients, so that all of them detect the same void steps.
+/// In a void step, some ranks may not have read the decision yet. Forwards on such ranks may receive the data of an
+/// earlier message. For this reason, a model that reads positions from its input must check these positions. Replicas
+/// of a pipeline (`reduce`) need bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///
@@ -140,7 +140,7 @@ public:
         return model_->message(what);
     }
 
-    /// Whether the last step was void and must be run again. The same on all ranks.
+    /// Whether the last step was void and must be run again. All ranks return the same value.
     [[nodiscard]] bool was_void() const { return was_void_; }
     /// Validates the updates of the last step. Call it once, after the last step. Throws the exceptions of the
     /// executor's `finish`.

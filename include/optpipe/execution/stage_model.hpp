@@ -13,8 +13,8 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. Any other part has a single piece if possible.
-/// With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded. Then the
-/// offloaded piece is first, and the rest is second.
+/// With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded. If so, the
+/// first piece is the offloaded one, and the second piece is the rest.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -70,8 +70,8 @@ struct forward_task {
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of a recomputation. It may run at any time before the backward. Before it, the forward must have run or,
-/// if the stash is offloaded, the reload.
+/// The buffers of a recomputation. A recomputation may run at any time between the forward (or the reload, if the stash
+/// is offloaded) and the backward.
 struct recompute_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -108,8 +108,8 @@ struct backward_task {
     storage_index storage = 0;
     /// In a full backward, whether this task completes the step's gradients of the stage's parameters.
     bool is_last = false;
-    /// The gradients at the output, one for each stage that used the output. Their sum is the gradient of the output.
-    /// `input` is the first of them.
+    /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
+    /// of the output. `input` is the first of them.
     std::span<const received_value> inputs{};
     /// The gradients at the inputs, one for each stage from which an input came. `output` is the first of them.
     std::span<const handed_value> outputs{};
@@ -154,11 +154,11 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// Semantics: work on the compute lane makes the calls, in the order of the schedule, one at a time. `forward` reads
 /// the input, and writes the output and the entire stash. `freed` exists until the input gradient is done, and `kept`
 /// exists until the weight gradient is done. In the meantime, `freed` and `kept` may move to the host and back to
-/// another address. `backward_input` reads the gradient at the output and writes the gradient at the input. It also
-/// stores all data for `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the
-/// gradients of the parameters. Stages with frozen weights need no `backward_weight`, and stages without gradients have
-/// no backward at all. On a device, the model's functions only put work into the lane, and buffers stay valid until
-/// this work ends. An exception ends the step on all ranks.
+/// another address. `backward_input` reads the gradient at the output and writes the gradient at the input.
+/// `backward_input` also stores all data for `backward_weight` in `kept`, `restored_kept` and `added`.
+/// `backward_weight` adds to the gradients of the parameters. Stages with frozen weights need no `backward_weight`, and
+/// stages without gradients have no backward at all. On a device, the model's functions only put work into the lane,
+/// and buffers stay valid until this work ends. An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
@@ -199,8 +199,8 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
 };
 
 /// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
-/// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. It is called
-/// when the exchange is issued, and the memory must stay valid until the exchange ends. Without `message`, the
+/// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
+/// called when the exchange is issued, and the memory must stay valid until the exchange ends. Without `message`, the
 /// transport gets no bytes and relies on the labels.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
@@ -226,7 +226,7 @@ template <class M, class L> consteval bool check_stage_model() {
 }
 
 /// Like `check_stage_model`, for a model that runs pairs. Use this check in a `static_assert` if plans may have pairs.
-/// Otherwise, a program with pairs is refused only when it is loaded.
+/// Without the check, a program with pairs is refused only when it is loaded.
 template <class M, class L> consteval bool check_overlapping_stage_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_overlap<M, L>,

@@ -19,8 +19,8 @@ namespace optpipe::detail {
 
 /// Writes numbers and lists for the data of the page.
 struct html_json {
-    /// Number of digits. These are enough to place everything to the pixel at the strongest zoom, and far fewer than
-    /// the exact number has.
+    /// Number of digits that suffices to place everything to the pixel at the strongest zoom. The exact number would be
+    /// far longer.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }

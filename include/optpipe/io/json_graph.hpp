@@ -119,8 +119,8 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If one pair can't be read, all pairs are dropped. Otherwise, `validate` would report violations of
-/// later pairs at wrong places in the list.
+/// Reads the pairs. If one pair can't be read, all pairs are dropped. If only that pair were dropped, `validate` would
+/// report violations of later pairs at wrong places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
@@ -172,7 +172,7 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which is the default for all other factors of a microbatch. It is checked here, because
+/// The factor `scale`, which is the default for all other factors of a microbatch. `scale` is checked here, because
 /// `validate` only sees the factors that take its value.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);

@@ -306,7 +306,7 @@ inline void refuse_unknown_of_layers(const fields& top, std::size_t version) {
                             {"layer_pairs", later}});
 }
 
-/// Reads the list `microbatches`. Its factors must be single numbers, because there are no stages yet.
+/// Reads the list `microbatches`. Factors must be single numbers, because there are no stages yet.
 inline void read_microbatches_of_layers(const json& list, problem& p, violation_list& found) {
     for (std::size_t m = 0; m < list.size(); ++m)
         for (const char* name : {"forward", "backward_input", "backward_weight", "memory", "message", "scale"})

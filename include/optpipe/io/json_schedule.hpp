@@ -85,8 +85,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Limit of times. It is far above the times of any problem. Larger times would lead to infinite coordinates in
-    /// figures.
+    /// Limit of times, far above the times of any problem. Larger times would lead to infinite coordinates in figures.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

@@ -18,21 +18,21 @@ namespace optpipe {
 
 /// The actions of PyTorch's pipeline schedules (`torch.distributed.pipelining.schedules._ComputationType`, 2.15).
 enum class pytorch_action_kind : std::uint8_t {
-    forward,            ///< F
-    backward_input,     ///< I
-    backward_weight,    ///< W
-    backward,           ///< B
-    overlap,            ///< OVERLAP_F_B: runs the actions in the cell's parentheses
-    send_forward,       ///< SEND_F
-    receive_forward,    ///< RECV_F
-    send_backward,      ///< SEND_B
-    receive_backward,   ///< RECV_B
-    wait_send_forward,  ///< WAIT_SEND_F
-    wait_send_backward, ///< WAIT_SEND_B
-    unshard,            ///< UNSHARD: gathers the stage's parameters under FSDP
-    reshard,            ///< RESHARD
-    reduce_gradients,   ///< REDUCE_GRAD: scales the gradients by the number of microbatches, and reduces them across
-                        ///< data-parallel ranks
+    forward,               ///< F
+    backward_input,        ///< I
+    backward_weight,       ///< W
+    backward,              ///< B
+    overlap,               ///< OVERLAP_F_B: runs the actions in the cell's parentheses
+    send_forward,          ///< SEND_F
+    receive_forward,       ///< RECV_F
+    send_backward,         ///< SEND_B
+    receive_backward,      ///< RECV_B
+    wait_send_forward,     ///< WAIT_SEND_F
+    wait_send_backward,    ///< WAIT_SEND_B
+    unshard,               ///< UNSHARD: gathers the stage's parameters under FSDP
+    reshard,               ///< RESHARD
+    reduce_gradients,      ///< REDUCE_GRAD: scales the gradients by the number of microbatches, and reduces them across
+                           ///< data-parallel ranks
     wait_reduce_gradients, ///< WAIT_REDUCE_GRAD
 };
 

@@ -60,8 +60,8 @@ private:
 struct trace_options {
     /// Patterns for the names of operations. If there are none, names must be labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank that the trace shows. This is needed if patterns have no `{stage}`. All operations then belong to the
-    /// rank's only stage.
+    /// The rank that the trace shows, needed if patterns have no `{stage}`. All operations then belong to the rank's
+    /// only stage.
     std::optional<optpipe::rank> rank{};
     /// The plan that was run, which determines the storage options. Without a plan, the operations in the trace
     /// determine storage options as far as possible.

@@ -220,7 +220,7 @@ struct instruction {
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
     /// For a pair, the position of its backward in `rank_program::pairs`. The instruction's `op`, buffers and links are
-    /// then those of the forward. Its waits and its marker are those of the pair.
+    /// then those of the forward. The instruction's waits and its marker are those of the pair.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }

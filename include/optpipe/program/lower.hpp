@@ -17,10 +17,10 @@ namespace optpipe {
 /// The device arena of each rank is as large as the peak of the plan, except for rounding of sizes. With
 /// `part_placement::contiguous`, the arena also has gaps between stashes. The buffers of messages take additional
 /// memory. Stages on the same rank pass data on without a message. An activation is sent once to each other rank that
-/// needs it. Data that an edge holds stays in the device arena until the consumer needs it. Then the data is sent, and
-/// its memory is freed. Keys and values of slices are in the device arena, too. The ranks of a group send each other
-/// their partial results. A pair is one instruction with the buffers, waits and messages of its forward and its
-/// backward. `check_programs` accepts the programs.
+/// needs it. Data that an edge holds stays in the device arena until the consumer needs it. When the consumer needs the
+/// data, it is sent, and its memory is freed. Keys and values of slices are in the device arena, too. The ranks of a
+/// group send each other their partial results. A pair is one instruction with the buffers, waits and messages of its
+/// forward and its backward. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at the same instant although memory is full, because neither stash can move first. Refuses a
@@ -71,8 +71,8 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// the precedences have a cycle.
 ///
 /// Values that are handed on in device memory are never split. Such values can make an arena exceed the plan's peak
-/// even if stashes may be split. In that case, a second attempt doesn't split stashes, and a third attempt also packs
-/// all buffers densely.
+/// even if stashes may be split. If an arena exceeds the peak, a second attempt doesn't split stashes, and a third
+/// attempt also packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -86,7 +86,7 @@ private:
     std::vector<instruction_pair> pairs_;
 };
 
-/// Reports the instructions of one rank that must run in order but aren't ordered.
+/// Reports the pairs of instructions of one rank that must run in order but might not.
 inline void check_order(const rank_program& p, std::size_t r, const program_graph& graph,
                         std::vector<instruction_pair> needed, std::vector<violation>& found) {
     const auto lifetimes = lifetime_order{p}.pairs();

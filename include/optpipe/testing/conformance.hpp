@@ -23,7 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. They access device memory only by copies, because the host may not be able to access it.
+/// The checks on one rank. These checks access device memory only by copies, because the host may not be able to access
+/// it.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -181,8 +182,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first. It is sent later than the other message, because a
-            // copy precedes it in its lane. The receives are issued in alternating order from round to round.
+            // The message of the backward direction is issued first. This message is sent later than the other one,
+            // because a copy precedes it in its lane. The receives are issued in alternating order from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {

@@ -151,8 +151,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has duration 0. Otherwise, two ranks could swap host memory at one instant, and
-        // no order of the two transfers would be valid.
+        // With host limits, no transfer has duration 0. With such transfers, two ranks could swap host memory at one
+        // instant, and no order of the two transfers would be valid.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -170,8 +170,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws a storage option. It holds all of the activation or, with recomputation, a smaller multiple of 0.25. A
-    /// part or all of the held memory may be transferred.
+    /// Draws a storage option. The option holds all of the activation or, with recomputation, a smaller multiple of
+    /// 0.25. A part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};

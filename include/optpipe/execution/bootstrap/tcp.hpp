@@ -120,8 +120,8 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. This happens if nothing listens on the port yet, and the system assigns
-/// the same port to the socket.
+/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and the
+/// system assigns the same port to the socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
@@ -185,7 +185,7 @@ inline bool receive_all(int handle, std::span<std::byte> bytes, const patience_l
 
 using rank_name = std::array<std::byte, 4>;
 
-/// The bytes that tell rank 0 which rank has connected. They are the same on all machines.
+/// The bytes that tell rank 0 which rank has connected. All machines use the same order of bytes.
 [[nodiscard]] inline rank_name name_of(std::uint32_t rank) {
     return {std::byte(rank >> 24U), std::byte(rank >> 16U), std::byte(rank >> 8U), std::byte(rank)};
 }

@@ -36,7 +36,7 @@ namespace optpipe::bootstrap {
 
 namespace detail {
 
-/// The unit of data on a socket. It consists of a kind, a number, and a text preceded by its length.
+/// The unit of data on a socket. A frame consists of a kind, a number, and a text preceded by its length.
 struct control_frame {
     enum class kind_type : std::uint8_t {
         text,    ///< see `execution::control_letter`

@@ -204,8 +204,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before this rank's messages disappear. Otherwise, the other ranks would
-    /// report the missing messages as the error.
+    /// Tells the other ranks of the failure before this rank's messages disappear. If it told them later, the other
+    /// ranks would report the missing messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();

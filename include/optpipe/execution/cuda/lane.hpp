@@ -58,7 +58,7 @@ struct marker_state {
 
 enum class command_kind : std::uint8_t { launch, record, wait, copy, exchange };
 
-/// A command of a lane. It is stored while the lane holds it back.
+/// A command, stored until its lane can issue it.
 struct command {
     using invoke_work = void (*)(const std::byte*, lane&);
 
@@ -102,8 +102,8 @@ protected:
 };
 
 /// State shared by the ranks of one process. The mutex must be held to put work into a stream, except while a model
-/// launches its work. Such a launch may take long or wait for another rank, so the rank's own thread does it without
-/// the mutex.
+/// launches its work. A model's launch may take long or wait for another rank, so the rank's own thread launches
+/// without the mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
@@ -170,7 +170,7 @@ struct lane_state {
 
 } // namespace detail
 
-/// A point in a lane for which other lanes can wait. It consists of an event and the number of its records.
+/// A point in a lane for which other lanes can wait: an event, and the number of its records.
 class marker {
 public:
     marker() : state_{std::make_unique<detail::marker_state>()} {}
@@ -321,8 +321,8 @@ private:
         lock_type* lock_;
     };
 
-    /// If `launches` is true, issues one launch. Otherwise, issues all other commands that aren't blocked. Returns
-    /// whether a command was issued or an exchange was offered.
+    /// If `launches` is true, issues one launch. If `launches` is false, issues all other commands that aren't blocked.
+    /// Returns whether a command was issued or an exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)

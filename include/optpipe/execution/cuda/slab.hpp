@@ -20,7 +20,8 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may never stop using its memory. Such memory is never freed. Null if memory can always be freed.
+/// Set if a device may never stop using its memory. Memory that a device may still use is never freed. Null if memory
+/// can always be freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan, allocated once as a single block.
@@ -119,8 +120,8 @@ struct pinned_options {
 ///
 /// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
 /// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. A part ends at an
-/// address that is a multiple of the part's size (`part_end`). Its offset in the block is also a multiple, as
-/// `lowering_options::host_part` requires.
+/// address that is a multiple of the part's size (`part_end`). The offset of this end in the block is also such a
+/// multiple, as `lowering_options::host_part` requires.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -28,7 +28,8 @@ struct weight_branches {
         tensors weights;
     };
     std::vector<branch> branches;
-    /// Weights that are used in several places. Their gradients are computed together with the input's gradient.
+    /// Weights that are used in several places. The gradients of such weights are computed together with the input's
+    /// gradient.
     tensors shared;
 };
 

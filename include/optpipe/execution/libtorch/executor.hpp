@@ -28,8 +28,8 @@ private:
     rank_model* of_;
 };
 
-/// A rank that uses LibTorch's tensors in place of arenas. `Base` is `threads::executor` or `mpi::executor`. It runs
-/// the rank's lanes as threads, and carries the rank's messages.
+/// A rank that uses LibTorch's tensors in place of arenas. `Base` is `threads::executor` or `mpi::executor`. `Base`
+/// runs the rank's lanes as threads, and carries the rank's messages.
 template <class Base> class executor {
 public:
     using lane_type = threads::lane;

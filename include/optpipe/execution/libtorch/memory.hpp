@@ -48,8 +48,8 @@ struct byte_meters {
 };
 
 /// Memory of one or several saved tensors, on the device or on the host. The meters count a block while it exists.
-/// Workspace is memory that a backward restores for its own use. It isn't counted until `count` is called, because no
-/// plan includes workspace.
+/// Workspace is memory that a backward restores for its own use. Workspace isn't counted until `count` is called,
+/// because no plan includes it.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)

@@ -34,8 +34,8 @@ namespace optpipe::libtorch {
 
 /// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
 /// rounded, because LibTorch allocates the memory. If ranks are processes, pass the result of the function
-/// `message_bytes`. If all ranks are in one process, pass 0. They then hand tensors on directly, and messages have no
-/// bytes.
+/// `message_bytes`. If all ranks are in one process, pass 0. Ranks of one process hand tensors on directly, and their
+/// messages have no bytes.
 [[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0) {
     return {.bytes_per_unit = 1.0, .alignment = 1, .message_bytes = message_bytes};
 }

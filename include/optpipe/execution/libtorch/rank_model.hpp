@@ -172,7 +172,7 @@ private:
         work();
         if (how_.pace) std::this_thread::sleep_until(start + on_clock(duration_of(problem_, op), *how_.pace));
     }
-    // This needs a lock, because the compute lane makes and destroys cells while copy lanes look for cells.
+    // The lock is needed, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});

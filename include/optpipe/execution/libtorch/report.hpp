@@ -17,7 +17,7 @@ struct rank_bytes {
     optpipe::rank rank{};
     planned_bytes device{}, host{};
 };
-/// The bytes of a stash on the device, after each operation that changes them.
+/// The sizes of a stash on the device: after its forward, its recomputation, and its input gradient.
 struct stash_bytes {
     optpipe::stage stage{};
     std::string option{};

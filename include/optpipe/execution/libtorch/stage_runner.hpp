@@ -48,11 +48,11 @@ struct cell {
     /// The stash is declared before all members that hold the graph, because it must outlive the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
-    /// The autograd edges of the outputs. Invalid for outputs without gradient.
+    /// The autograd edges of the outputs. Edges of outputs without gradient are invalid.
     torch::autograd::edge_list roots{};
     node_pointer entry{};
     std::size_t inputs = 0;
-    /// A part of the work of W. Autograd runs from `edges`, starting with `gradients`. It computes the gradients of
+    /// A part of the work of W. Autograd runs from `edges`, starting with `gradients`. The result is the gradients of
     /// `weights`, or of all weights if that list is empty.
     struct deferred_gradients {
         torch::autograd::edge_list edges;
@@ -107,9 +107,9 @@ public:
         tensors outputs;
     };
     [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);
-    /// Returns the gradients of the inputs. They are undefined for inputs without gradient.
+    /// Returns the gradients of the inputs. An entry is undefined if its input has no gradient.
     [[nodiscard]] tensors backward(cell& now, const tensors& gradients);
-    /// Returns the gradients of the inputs. The first stage has no such gradients, so it leaves all work to W.
+    /// Returns the gradients of the inputs. The first stage has no input gradients, so it leaves all work to W.
     [[nodiscard]] tensors backward_input(cell& now, const tensors& gradients);
     void backward_weight(cell& now);
     /// The gradients with which the backward of the last stage starts.

@@ -134,8 +134,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The saved tensors of a part of a stage that is recomputed. They are dropped after the part's forward. They are
-/// recomputed from the part's inputs, with the same random state and the same autocast.
+/// The saved tensors of a part of a stage that is recomputed. The tensors are dropped after the part's forward, and
+/// recomputed from the part's inputs with the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)
@@ -190,8 +190,8 @@ private:
 };
 
 /// Runs a part of a stage's forward that storage options may recompute. `forward` returns a tensor. If the microbatch's
-/// storage option recomputes the part `name`, the part's saved tensors are dropped after the forward. Otherwise, `part`
-/// only calls `forward`.
+/// storage option recomputes the part `name`, the part's saved tensors are dropped after the forward. If the option
+/// doesn't recompute it, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);

@@ -12,8 +12,8 @@
 
 namespace optpipe::mpi {
 
-/// A duplicate of another communicator. It returns errors instead of ending the job, and carries only messages of this
-/// library.
+/// A duplicate of another communicator. The duplicate returns errors instead of ending the job, and carries only
+/// messages of this library.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -52,7 +52,7 @@ public:
     }
 
     /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are still
-    /// running. Otherwise, a later communicator with the same identity could receive these messages.
+    /// running. A later communicator with the same identity could receive messages that are still running.
     void free_at_end() { frees_ = true; }
 
 private:

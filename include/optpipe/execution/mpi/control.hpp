@@ -20,10 +20,10 @@ namespace optpipe::mpi {
 /// One rank's control channel over MPI. Some executors, such as NCCL's, can't tell other processes of failures, and use
 /// this channel to do so (`cuda::options::failures`). A `member` already has such a channel.
 ///
-/// The caller keeps the communicator. This class duplicates it, and sends nothing on the original. All processes of the
-/// communicator must construct and destroy their `control` at the same time. The destructor waits for the other
-/// processes for at most `patience`. A rank that leaves by an exception ends the run of all ranks. Other ranks notice
-/// the loss of a process when they wait for a minimum (`minimum`), or for a text from that process.
+/// The caller keeps the communicator. This class duplicates the communicator, and sends nothing on the original. All
+/// processes of the communicator must construct and destroy their `control` at the same time. The destructor waits for
+/// the other processes for at most `patience`. A rank that leaves by an exception ends the run of all ranks. Other
+/// ranks notice the loss of a process when they wait for a minimum (`minimum`), or for a text from that process.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}

@@ -44,16 +44,16 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// One rank of a communicator. The caller keeps the communicator. This class duplicates it, and sends nothing on the
-/// original. All processes of the communicator must construct and destroy their `member` at the same time. The
-/// destructor waits for the other processes for at most `patience`. A rank that leaves by an exception ends the run of
-/// all ranks.
+/// One rank of a communicator. The caller keeps the communicator. This class duplicates the communicator, and sends
+/// nothing on the original. All processes of the communicator must construct and destroy their `member` at the same
+/// time. The destructor waits for the other processes for at most `patience`. A rank that leaves by an exception ends
+/// the run of all ranks.
 ///
 /// If any rank fails, `finish` throws on all ranks. Failures are exceptions, failed allocations, missing or wrong
 /// messages, and processes that hang or are gone. The error has the rank, the operation and the reason of the first
-/// failure that was reported to rank 0. It also names the ranks that no longer answer. Ranks may give different reasons
-/// only if rank 0 itself is gone. Some launchers end the job as soon as one process dies. In this case, no process can
-/// report the failure (see `--enable-recovery` of Open MPI).
+/// failure that was reported to rank 0. The error also names the ranks that no longer answer. Ranks may give different
+/// reasons only if rank 0 itself is gone. If a launcher ends the job as soon as one process dies, no process can report
+/// the failure (see `--enable-recovery` of Open MPI).
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}

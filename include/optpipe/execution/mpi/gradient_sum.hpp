@@ -27,7 +27,7 @@ namespace optpipe::mpi {
 /// communicator, and sends nothing on the original.
 class gradient_sum {
 public:
-    /// `patience` is the time limit for each wait for other replicas. It must be longer than a step.
+    /// `patience` is the time limit for each wait for other replicas. `patience` must be longer than a step.
     explicit gradient_sum(MPI_Comm replicas, std::chrono::milliseconds patience = std::chrono::minutes{1})
         : among_{usable(replicas), patience}, patience_{patience} {}
     gradient_sum(const gradient_sum&) = delete;

@@ -12,7 +12,7 @@ namespace optpipe::mpi {
 /// allows few tags, operations that are far apart may share a tag.
 class message_tags {
 public:
-    /// `largest` is the largest tag that MPI allows. It is at least 32767.
+    /// `largest` is the largest tag that MPI allows, which is at least 32767.
     explicit message_tags(int largest) {
         const int bits = static_cast<int>(std::bit_width(static_cast<unsigned>(largest) + 1U)) - 1 - kind_bits;
         microbatch_bits_ = bits * 3 / 5;

@@ -60,8 +60,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// Call it after a failure. Waits until none of this rank's work is running. Then returns the error that all ranks
-    /// throw.
+    /// Call it after a failure. Waits until none of this rank's work is running, and then returns the error that all
+    /// ranks throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();

@@ -74,7 +74,7 @@ public:
             throw;
         }
     }
-    /// Borrows a communicator. It is never destroyed by this object. `end` is called at most once, in place of
+    /// Borrows a communicator, which this object never destroys. `end` is called at most once, in place of
     /// `ncclCommAbort`, and must not throw. If the communicator is blocking, `batch::close` may block until the peers
     /// have issued their messages (see `watchdog`).
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
@@ -197,9 +197,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
     if (is_group) static_cast<void>(ncclGroupEnd());
 }
 
-/// An open group of NCCL calls. The sends and receives of a group progress together. Those with the same peer and
-/// direction match in order. A group may use several communicators. If `close` isn't called, the destructor closes the
-/// group, and errors only appear at the next call. If a call blocks for too long, the watchdog aborts the
+/// An open group of NCCL calls. The sends and receives of a group progress together. Sends and receives with the same
+/// peer and direction match in order. A group may use several communicators. If `close` isn't called, the destructor
+/// closes the group, and errors only appear at the next call. If a call blocks for too long, the watchdog aborts the
 /// communicators. The watchdog is null if no call can block.
 class batch {
 public:

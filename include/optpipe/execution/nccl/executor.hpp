@@ -39,9 +39,9 @@ namespace optpipe::nccl {
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. This layout is needed for
-    /// `message_lanes::separate`, where sends must not wait for receives. Two communicators take twice as much memory
-    /// as one.
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
+    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. Two communicators
+    /// take twice as much memory as one.
     per_sender,
 };
 
@@ -62,14 +62,13 @@ struct world_id {
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
-/// Communicators of an existing engine, on `options::device`. Their ranks are the pipeline's ranks, in the same order.
-/// The communicators are borrowed. The engine must keep them until the `member` is destroyed, and must not use them
-/// until then.
+/// Communicators of an existing engine, on `options::device`. The ranks of the communicators are the pipeline's ranks,
+/// in the same order. The communicators are borrowed. The engine must keep them until the `member` is destroyed, and
+/// must not use them until then.
 struct borrowed_communicators {
-    /// The communicator for activations. `gradients` is the one for gradients. There are two, because NCCL runs all
-    /// work of a communicator in a single order. Non-blocking communicators are better. With a blocking communicator,
-    /// the issuing thread may block until the peer has issued the matching message. If the peer is lost, only `abort`
-    /// ends this wait.
+    /// The communicators for activations and for gradients. There are two, because NCCL runs all work of a communicator
+    /// in a single order. Non-blocking communicators are better. With a blocking communicator, the issuing thread may
+    /// block until the peer has issued the matching message. If the peer is lost, only `abort` ends this wait.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without it, a wait for a lost rank would
@@ -146,7 +145,8 @@ public:
         batch open{watched_.get()};
         const auto stream = on.target.native();
         // Within a group, work on one communicator runs after work on communicators that the group used earlier. All
-        // ranks must use the communicators in the same order. Otherwise, ranks could wait for each other forever.
+        // ranks must use the communicators in the same order. With different orders, ranks could wait for each other
+        // forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -179,8 +179,9 @@ public:
     /// never arrived, and other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// Makes a communicator for work other than the pipeline's messages. It lives as long as the communicators of the
-    /// pipeline, and its address doesn't change. All ranks of the new communicator must call `join_beside` together.
+    /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
+    /// communicators of the pipeline, and its address doesn't change. All ranks of the new communicator must call
+    /// `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -334,8 +335,8 @@ private:
 /// time. Ranks are threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
-/// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone. Its
-/// error then names itself.
+/// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
+/// throws an error that names itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.
@@ -352,9 +353,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// Makes an additional communicator for a `gradient_sum`. It lives as long as the communicators of the pipeline.
-    /// All ranks of the new communicator must join at the same time, before the first step. Throws the exceptions of
-    /// `member`'s constructors.
+    /// Makes an additional communicator for a `gradient_sum`. The new communicator lives as long as the communicators
+    /// of the pipeline. All ranks of the new communicator must join at the same time, before the first step. Throws the
+    /// exceptions of `member`'s constructors.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

@@ -16,7 +16,7 @@ namespace optpipe::nccl {
 /// Watches calls that may block. If a watched call takes too long, the watchdog's own thread calls a function.
 class watchdog {
 public:
-    /// `bark` is the function to call if a watched call takes too long. It must not throw.
+    /// `bark` is the function to call if a watched call takes too long. `bark` must not throw.
     watchdog(std::chrono::milliseconds patience, std::function<void()> bark)
         : patience_{patience}, bark_{std::move(bark)}, thread_{[this](const std::stop_token& stop) { watch(stop); }} {}
 

@@ -63,8 +63,7 @@ public:
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether this rank waits for something. It has begun a minimum without reading the result, or it waits for a
-    /// text.
+    /// Whether this rank has begun a minimum without reading the result, or waits for a text.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:

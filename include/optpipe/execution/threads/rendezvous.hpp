@@ -57,7 +57,7 @@ public:
     /// Offers one end of a message. Called by the lane to which the offer's gate belongs. When the message has arrived,
     /// the gate is told. A wrong message is reported as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. Afterwards, the data of this offer isn't used any longer.
+    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any longer.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:
@@ -77,8 +77,8 @@ public:
 
     /// Carries the message if the other end is ready.
     mistake meet(const message_offer& mine, rank from, const options& how);
-    /// Withdraws all offers of the lane to which the gate belongs. Afterwards, the data of these offers isn't used any
-    /// longer.
+    /// Withdraws all offers of the lane to which the gate belongs. After the call, the data of these offers isn't used
+    /// any longer.
     void withdraw(const exchange_gate& whose);
 
 private:

@@ -21,16 +21,16 @@
 namespace optpipe::detail {
 
 /// A value in the memory of one rank. The lifetime of a copy begins with the operation that makes it, or the message
-/// that brings it. It ends with the last use on this rank. All uses of a copy are on one lane, so the use that is
-/// written last also runs last.
+/// that brings it. The lifetime ends with the last use on this rank. All uses of a copy are on one lane, so the use
+/// that is written last also runs last.
 struct value_copy {
     value_kind value = value_kind::boundary;
     operation produced_by{};
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values.
-    /// Otherwise 0.
+    /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values;
+    /// otherwise 0.
     memory_size held{};
     /// Whether the schedule's rules count the copy as device memory of its rank, from `produced_by` to the instant
     /// `until`.

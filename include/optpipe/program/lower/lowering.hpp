@@ -255,8 +255,8 @@ private:
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory. This happens if times differ only by rounding errors, or if transfers
-    /// have no duration. The first node may then take memory that becomes free later, or memory beyond the plan's peak.
+    /// Called if all ready nodes wait for memory, because times differ only by rounding errors or transfers have no
+    /// duration. The first node may then take memory that becomes free later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());

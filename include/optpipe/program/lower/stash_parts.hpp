@@ -32,7 +32,7 @@ struct stash_bytes {
 };
 
 /// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that F holds
-/// and W needs exceeds `most_kept` only if RECOMPUTE couldn't restore the rest otherwise.
+/// and W needs is at most `most_kept`, unless RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The numbers of bytes that each operation allocates and frees in each arena. They depend on the storage option of the
-/// stash. All numbers are 0 for a program of forwards only.
+/// The numbers of bytes that each operation allocates and frees in each arena. These numbers depend on the storage
+/// option of the stash. All numbers are 0 for a program of forwards only.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)

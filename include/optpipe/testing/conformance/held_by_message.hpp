@@ -80,9 +80,9 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other is in a lane that
-    /// waits for a marker recorded after the message. The same marker was already recorded once before the message. The
-    /// waiting lane must not confuse the two records.
+    /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
+    /// that waits for a marker recorded after the message. The same marker was already recorded once before the
+    /// message. The waiting lane must not confuse the two records.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
