@@ -58,8 +58,8 @@ public:
     /// Whether the least value of all ranks is known.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
     [[nodiscard]] std::uint64_t read_minimum();
-    /// The ranks whose values haven't arrived yet, such as "rank 2 and rank 3". On other ranks than rank 0, always
-    /// "rank 0".
+    /// The ranks whose values haven't arrived yet, such as "rank 2 and rank 3". Ranks other than 0 only know that they
+    /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
     /// Handles a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.

@@ -58,8 +58,8 @@ struct mesh_place {
     friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
 };
 
-/// Processes that differ only in one coordinate. They form a pipeline, hold the replicas of a stage, or hold the parts
-/// of a stage's tensors.
+/// Processes that differ only in one coordinate. The processes of a group form a pipeline, hold the replicas of a
+/// stage, or hold the parts of a stage's tensors.
 struct mesh_group {
     /// Index of the group among all groups along this dimension. Serves as the colour for `MPI_Comm_split`.
     std::size_t number = 0;
@@ -117,8 +117,8 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// The index of a process's group along one dimension. Groups are numbered like processes, but ignoring the
-    /// coordinate along this dimension.
+    /// The index of a process's group along one dimension. Groups are numbered like processes, except that the
+    /// coordinate along this dimension is ignored.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)

@@ -56,9 +56,9 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
 /// ranks.
 ///
-/// Some ranks communicate only by messages, as with NCCL without a `failure_channel`. Each of these ranks detects a
-/// failure on its own. The rank where the failure started reports the reason, and the other ranks report that one of
-/// their messages hasn't ended.
+/// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, each detect a failure on their
+/// own. The rank where the failure started reports the reason, and the other ranks report that one of their messages
+/// hasn't ended.
 ///
 /// Lanes and markers must be destroyed before the executor.
 template <class E>

@@ -51,9 +51,9 @@ struct handover_result {
 /// read the same result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in
 /// advance when to switch, so no announcement can be late.
 ///
-/// A rank refuses a plan for one of four reasons: it can't make programs from the plan, `check_programs` rejects the
-/// programs, the new program has other stages or microbatches than the first, or it needs larger arenas, more lanes or
-/// more markers than are available. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan from which it can't make programs, or whose programs `check_programs` rejects. A rank also
+/// refuses a program that has other stages or microbatches than its first program, or that needs larger arenas, more
+/// lanes or more markers than are available. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel must belong to the executor. Use `control` of a `threads::cluster` or an `mpi::member`. For NCCL, use
 /// the channel of a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued rather than captured, because a
@@ -83,7 +83,7 @@ public:
     }
 
     /// Runs one complete step. After the step, switches to a new plan if all ranks are ready for it. Throws
-    /// `execution_error` if the step can't be completed, or if another rank is gone. After such an error, executor and
+    /// `execution_error` if the step can't be completed, or if another rank is gone. After an error, executor and
     /// channel are unusable.
     void step() {
         step([] {});

@@ -24,9 +24,8 @@ struct post_validation_options {
     /// limit.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for all ranks before it in the order. For this
-    /// reason, ranks whose program ends late should be late in the order (`order_of_ends`). Results don't depend on the
-    /// order.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for all ranks before it in the order, so ranks
+    /// whose program ends late should be late in the order (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation. Useful for comparisons.
     bool barrier = false;
@@ -80,9 +79,9 @@ private:
 /// rarely need scaling. If most steps are void, the barrier is faster. The reversible optimizer may need memory for a
 /// copy of parameters and moments.
 ///
-/// In a void step, some ranks may not have read the decision yet. Forwards on such ranks may receive the data of an
-/// earlier message. For this reason, a model that reads positions from its input must check these positions. Replicas
-/// of a pipeline (`reduce`) need bitwise equal gradients, so that all of them detect the same void steps.
+/// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
+/// model that reads positions from its input must therefore check these positions. Replicas of a pipeline (`reduce`)
+/// need bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///

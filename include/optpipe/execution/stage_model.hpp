@@ -12,9 +12,9 @@
 
 namespace optpipe::execution {
 
-/// A part of a stash, as a list of pieces. An empty part has no pieces. Any other part has a single piece if possible.
-/// With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded. If so, the
-/// first piece is the offloaded one, and the second piece is the rest.
+/// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
+/// possible. With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded.
+/// If only some of a part is offloaded, the first piece is the offloaded one, and the second piece is the rest.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -43,7 +43,7 @@ struct slice_memory {
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
 // `kept`, `restored_kept` and `added`. `freed` and `restored_freed` have been freed by then. The size of `kept` is the
 // largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
-// `lowering_options::kept` has another size.
+// `lowering_options::kept` specifies another size.
 
 /// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
 /// stages has no output.
@@ -59,9 +59,9 @@ struct forward_task {
     storage_index storage = 0;
     /// The inputs along all edges, sorted by stage. `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The buffers for the output. `output` is the first of them. The same activation must be written to all of them.
-    /// There are several buffers if some consumers are on other ranks, or if edges hold memory. Each buffer names its
-    /// first consumer.
+    /// The buffers for the output. `output` is the first of them. The same activation must be written to all buffers in
+    /// `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory. Each buffer
+    /// names its first consumer.
     std::span<const handed_value> outputs{};
     /// The buffers for this stage's share of its group's result. All gradients of the group receive this share.
     std::span<const handed_value> partials{};
@@ -163,16 +163,16 @@ template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
 /// A model that can do the two halves of a backward in one call, which is faster. Without `backward`, a B calls
-/// `backward_input`, then `backward_weight`. If a weight stash is larger than its activation, the problem must then
-/// have `full_backward = false`.
+/// `backward_input`, then `backward_weight`. Without `backward`, problems must have `full_backward = false` if a weight
+/// stash is larger than its activation.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward of two microbatches as one task, so that one of them computes while
-/// the other communicates. `overlap` does for the first task what `forward` does. For the second task, it does what
-/// `backward` does, or `backward_input` if `is_full` is false. Neither task uses a buffer that the other task writes. A
-/// program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a `cuda::side_stream` for
-/// the second task.
+/// the other communicates. `overlap` does for the first task what `forward` does. For the second task, `overlap` does
+/// what `backward` does, or `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
+/// writes. A program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a
+/// `cuda::side_stream` for the second task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;
@@ -207,7 +207,7 @@ template <class M> concept has_message = requires(M& model, const task_label& wh
 };
 
 /// A model for evaluation or inference. It declares `static constexpr bool forward_only = true;`, and needs only
-/// `forward`. A program with any other task can't be loaded for it.
+/// `forward`. A program with any other task can't be loaded for such a model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

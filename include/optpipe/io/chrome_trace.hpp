@@ -66,8 +66,8 @@ private:
     std::size_t flows_ = 0;
 };
 
-/// The index of a schedule among the schedules of a trace, and their number. Each rank has one process per schedule, in
-/// this order.
+/// `number` is the index of a schedule in a trace that shows `count` schedules. Each rank has one process per schedule,
+/// in the order of the schedules.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;

@@ -119,8 +119,8 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If one pair can't be read, all pairs are dropped. If only that pair were dropped, `validate` would
-/// report violations of later pairs at wrong places in the list.
+/// Reads the pairs. If one pair can't be read, all pairs are dropped, because `validate` would otherwise report
+/// violations of later pairs at wrong places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;

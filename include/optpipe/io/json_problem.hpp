@@ -84,7 +84,8 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     return option;
 }
 
-/// The storage options of a stage or layer. If it has no list of options, `costs` determine the options.
+/// The storage options of a stage or layer. If the stage or layer has no list of options, `costs` determine the
+/// options.
 inline storage_list<false> read_storage(const fields& at, const stage_costs& costs, violation_list& found) {
     const auto* list = at.find("storage") ? at.list("storage") : nullptr;
     if (!list) return described_storage(costs);

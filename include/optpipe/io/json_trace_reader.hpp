@@ -92,7 +92,7 @@ public:
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }
     [[nodiscard]] const std::vector<trace_range>& ranges() const { return ranges_; }
-    /// Whether the process shows a plan. A trace of a measurement and its plan has such processes.
+    /// Whether the process shows a plan. A trace may contain a plan next to the measurement.
     [[nodiscard]] bool is_plan(const std::string& process) const { return plans_.contains(process); }
     [[nodiscard]] std::size_t events() const { return events_; }
 

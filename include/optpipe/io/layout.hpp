@@ -22,8 +22,8 @@ struct stage_layout {
 
 /// Reads a layout of `layers` layers. The text lists the number of layers of each stage, such as "3,8,8,9", or is
 /// Megatron-Core's `pipeline_model_parallel_layout`, such as "Et*3|(tt|)*29,m|L". In Megatron's text, each `t` and each
-/// `m` (multi-token prediction) is a layer. If `layers` is larger by two than the number of these letters, the
-/// embedding E and the output layer L are layers, too. If `layers` equals this number, E is part of the first layer,
+/// `m` (multi-token prediction) is a layer. If `layers` is two more than the number of `t` and `m`, the embedding E and
+/// the output layer L are layers, too. If `layers` is exactly the number of `t` and `m`, E is part of the first layer,
 /// and L is part of the last. A stage must hold at least one layer. If the text can't be parsed or doesn't fit
 /// `layers`, throws `input_error` with the place in the text.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);

@@ -33,9 +33,9 @@ struct megatron_settings {
     std::vector<std::string> differences{};
 };
 
-/// 1F1B in Megatron-Core's order. On each virtual stage, `group` microbatches run before the rank's next stage begins
-/// with them (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s mod R, and `group` is at least 1.
-/// In the interleaved schedule of Narayanan et al., a group has R microbatches.
+/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one of its stages before it runs them on its next
+/// stage (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s mod R, and `group` is at least 1. In
+/// the interleaved schedule of Narayanan et al., a group has R microbatches.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// The settings of Megatron-Core that express a schedule as well as possible, and a list of what they don't express.

@@ -59,7 +59,7 @@ inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15
     return "?";
 }
 
-/// Whether the action is a computation. Sends, receives, waits and actions without a microbatch are not.
+/// Whether the action is a computation. Sends, receives, waits, and actions without a microbatch aren't computations.
 [[nodiscard]] constexpr bool is_compute(pytorch_action_kind kind) { return kind <= pytorch_action_kind::overlap; }
 
 /// Whether the action concerns an entire stage, and so has no microbatch.
@@ -85,7 +85,7 @@ struct pytorch_schedule {
 
 namespace detail {
 
-/// Calls `visit(action)` for each action of a row. For an overlap, calls it for the actions inside.
+/// Calls `visit(action)` for each action of a row. For an overlap, calls `visit` for the actions inside it.
 template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
     for (const auto& cell : row) {
         if (!cell) continue;

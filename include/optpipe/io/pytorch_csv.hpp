@@ -45,8 +45,8 @@ struct pytorch_options {
                                                    const pytorch_options& options = {});
 
 /// The order of the computations in a schedule file, for `simulate` on a problem. The two actions of an overlap become
-/// a pair if the problem has this pair. If the problem doesn't have it, the two actions run one after the other. All
-/// activations are kept on the device.
+/// a pair if the problem has this pair. If the problem doesn't have this pair, the two actions run one after the other.
+/// All activations are kept on the device.
 ///
 /// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Also throws if a stage has
 /// no storage option that keeps all activations, or if messages of `compute_comms` are wrong (`message_violations`).
@@ -224,9 +224,9 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// The wait for a send follows the first computation whose input proves that the send has ended. The receiver sent
-    /// this input after it had posted its receive. Thus the waits for sends are short, and sent data isn't held longer
-    /// than necessary. All other waits are at the end.
+    /// The wait for a send follows the first computation whose input the receiver sent after it had posted its receive.
+    /// Such an input proves that the send has ended. Thus the waits for sends are short, and sent data isn't held
+    /// longer than necessary. All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

@@ -51,7 +51,7 @@ struct baseline {
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists the excess of each over this objective. If some methods have no
+/// there are other methods, a second line lists how far their objectives exceed this one. If some methods have no
 /// schedule, there is one more line for each reason.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});

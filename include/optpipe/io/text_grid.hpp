@@ -27,8 +27,8 @@ struct grid_options {
 /// columns shows an operation's duration. The label of an operation is `2F0`, or `F0` or `F` if there is less space.
 /// The label of a pair is `2F5;3B1`, `F5;B1`, or the letter P. Dots are bubbles.
 ///
-/// If a schedule is longer than a line, it continues in further lines below. A schedule that would take too many lines
-/// has only its start and its end shown with labels, and the time in between takes one line. If no label fits, the
+/// If a schedule is longer than a line, it continues in further lines below. If a schedule would take too many lines,
+/// only its start and its end are shown with labels, and the time in between takes one line. If no label fits, the
 /// entire schedule is on one line. A line without labels shows a letter for the kind of the running operation, and `+`
 /// for several kinds in one column.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});

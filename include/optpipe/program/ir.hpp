@@ -219,8 +219,8 @@ struct instruction {
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
-    /// For a pair, the position of its backward in `rank_program::pairs`. The instruction's `op`, buffers and links are
-    /// then those of the forward. The instruction's waits and its marker are those of the pair.
+    /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
+    /// and links are those of the forward. The instruction's waits and its marker are those of the pair.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }
@@ -278,8 +278,8 @@ template <class Visit> void for_each_operation_of(const rank_program& p, const i
     if (i.is_pair()) visit(p.pairs[i.pair].backward);
 }
 
-/// The name of a task in profilers, event times and errors. As text, a computation or copy is the operation or the pair
-/// itself.
+/// The name of a task in profilers, event times and errors. The text of a computation or copy is the text of its
+/// operation or pair.
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;

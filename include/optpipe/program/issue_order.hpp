@@ -12,8 +12,8 @@ namespace optpipe {
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// Positions in the list of the tasks that must end before this task starts. All these tasks are on other lanes,
-    /// and earlier in the list.
+    /// The tasks that must end before this task starts, as positions in the list of tasks. All these tasks are on other
+    /// lanes, and earlier in the list.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };
@@ -21,8 +21,8 @@ struct issued_task {
 /// The tasks of a program, in an order in which one thread may issue all of them. Tasks are computations, transfers,
 /// sends, receives, reductions and updates. A loop that runs these tasks doesn't need the planned times. Each lane (a
 /// stream, or a thread) runs its tasks one after another in this order, in parallel with the other lanes. A lane starts
-/// a task once all tasks in the task's `after` have ended. This rule also determines when transfers start, and which
-/// tasks wait for a transfer. Tasks wait only for inputs, and for memory that must be freed first. A loop that
+/// a task once all tasks in the task's `after` have ended. The lists `after` also determine when transfers start, and
+/// which tasks wait for a transfer. Tasks wait only for inputs, and for memory that must be freed first. A loop that
 /// allocates and frees tensors as the plan does (io/README.md, rules 8 and 9) never exceeds the plan's peak, whatever
 /// the timing.
 ///

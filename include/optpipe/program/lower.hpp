@@ -70,7 +70,7 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
 ///
-/// Values that are handed on in device memory are never split. Such values can make an arena exceed the plan's peak
+/// Values that are handed on in device memory are never split. Because of them, an arena may exceed the plan's peak
 /// even if stashes may be split. If an arena exceeds the peak, a second attempt doesn't split stashes, and a third
 /// attempt also packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,

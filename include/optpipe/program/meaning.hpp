@@ -104,8 +104,8 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks the updates or the reductions. Either every stage that trains weights must have exactly one, or no stage
-    /// may have one.
+    /// Checks the updates or the reductions. Either every stage that trains weights must have exactly one update (or
+    /// reduction), or no stage may have one.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
         std::size_t lacks = 0;

@@ -34,12 +34,13 @@ struct builder_trials {
 /// A fault of a builder, on the smallest problem found that shows the fault.
 struct builder_failure {
     std::string reason;
-    /// The smallest problem found with this failure. `code_of` prints it as C++, and `problem_to_json` of
+    /// The smallest problem found with this failure. `code_of` prints a problem as C++, and `problem_to_json` of
     /// io/write_json.hpp writes it as a problem file.
     problem smallest;
     /// The builder's order for the problem. Empty if the builder gave none.
     std::vector<operation> order{};
-    /// Number of problems with the same failure. `seed` is the seed of the first of them for `make_random_problem`.
+    /// Number of problems with the same failure. `seed` is the seed with which `make_random_problem` makes the first of
+    /// these problems.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 

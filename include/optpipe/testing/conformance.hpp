@@ -118,7 +118,8 @@ private:
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            // The second copy in starts after the first copy out, and ends before the second copy out starts.
+            // The second copy to the device starts after the first copy back, and ends before the second copy back
+            // starts.
             for (std::size_t i = 0; i < 2; ++i) {
                 inward.wait(left);
                 on_.copies().copy(inward, execution::copy_direction::in, copy_label(operation_kind::reload), in);

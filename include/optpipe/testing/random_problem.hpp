@@ -151,8 +151,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has duration 0. With such transfers, two ranks could swap host memory at one
-        // instant, and no order of the two transfers would be valid.
+        // With host limits, no transfer has duration 0. With transfers of duration 0, two ranks could swap host memory
+        // at one instant, and no order of the two transfers would be valid.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {

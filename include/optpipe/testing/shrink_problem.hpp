@@ -171,9 +171,9 @@ private:
 
 } // namespace detail
 
-/// Simplifies a failing problem step by step. A step is kept if the simpler problem still fails. Steps lead to fewer
-/// microbatches, ranks, stages and storage options, to plain rules, and to costs of 1. Calls `fails(problem)` at most
-/// `most_tries` times.
+/// Simplifies a failing problem step by step. A step is kept if the simpler problem still fails. A step removes
+/// microbatches, ranks, stages or storage options, makes a rule plain, or sets costs to 1. Calls `fails(problem)` at
+/// most `most_tries` times.
 template <class Fails>
 [[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
     for (bool smaller = true; smaller;) {

@@ -52,8 +52,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Number of free bytes on the device. Ask once all ranks have joined and the training engine has its weights. A
-    /// plan may then use these bytes for stashes and messages. All ranks on the device share the bytes.
+    /// Number of free bytes on the device. Call it once all ranks have joined and the training engine has its weights.
+    /// A plan may then use these bytes for stashes and messages. All ranks on the device share the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -147,10 +147,10 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor owns the graph until it is
-    /// destroyed itself. `capture` can't be used with `options::record_times`. No work may be running when `capture` is
-    /// called. The lanes, and the memory that they use, must still exist when the graph is launched. Throws
-    /// `execution_error` if the step can't be issued. If an operation fails, all ranks throw its error.
+    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor owns the graph, and destroys
+    /// it in its destructor. `capture` can't be used with `options::record_times`. No work may be running when
+    /// `capture` is called. The lanes, and the memory that they use, must still exist when the graph is launched.
+    /// Throws `execution_error` if the step can't be issued. If an operation fails, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures one graph with the steps of all executors in `all`, which one thread issues.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
@@ -204,8 +204,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before this rank's messages disappear. If it told them later, the other
-    /// ranks would report the missing messages as the error.
+    /// Tells the other ranks of the failure before this rank's messages disappear. If the other ranks learned of the
+    /// failure later, they would report the missing messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
@@ -302,8 +302,8 @@ private:
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until all commands of this rank are in the streams. If that takes too long, reports the first command that
-    /// isn't.
+    /// Waits until all commands of this rank are in the streams. If the wait takes too long, reports the first command
+    /// that isn't in a stream.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -359,7 +359,7 @@ private:
 static_assert(execution::check_executor<executor>());
 
 /// The ranks of one process, on one device or several devices. Several virtual ranks on one GPU can divide its
-/// multiprocessors by streams from `green_contexts`. Virtual ranks share the GPU's memory, its bandwidth and its link
+/// multiprocessors with streams from `green_contexts`. Virtual ranks share the GPU's memory, its bandwidth and its link
 /// to the host.
 class cluster {
 public:

@@ -62,8 +62,8 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // the CUDA version with cuGreenCtxStreamCreate; the other functions exist
-                                          // since the version before
+        constexpr unsigned since = 12050; // cuGreenCtxStreamCreate is in CUDA since 12.5, and the other functions since
+                                          // 12.4
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);

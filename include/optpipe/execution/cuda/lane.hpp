@@ -79,9 +79,9 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange is in the stream. If it isn't, the lane holds back its later commands, and `carry`
-    /// is called again for the same exchange. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane
-    /// calls `forget` before the lane is destroyed.
+    /// Returns whether the exchange is in the stream. If the exchange isn't in the stream, the lane holds back its
+    /// later commands, and `carry` is called again for the same exchange. The caller of `carry` and `forget` holds
+    /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't carry
@@ -154,8 +154,8 @@ struct lane_state {
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
-    /// Commands that are held back. The first one is an exchange whose other end hasn't been issued, a wait for a
-    /// marker that isn't recorded yet, or a launch by another thread.
+    /// Commands that are held back. The first held command is an exchange whose other end hasn't been issued, a wait
+    /// for a marker that isn't recorded yet, or a launch by another thread.
     std::deque<command> held{};
     /// The commands issued since the executor last finished.
     progress issued;
@@ -182,10 +182,10 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// Suppose that ranks of one process exchange messages without NCCL. A message can be put into the streams only when
-/// the threads of both ranks have issued it. The first of the two threads doesn't wait, but its lane holds back all
-/// later commands. When the second thread issues the message, it puts the held commands of the first rank into the
-/// stream, too, except for launches. A rank's own thread does its launches when it next puts a command into a lane, or
+/// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
+/// threads of both ranks have issued it. The first of the two threads doesn't wait, but its lane holds back all later
+/// commands. When the second thread issues the message, it puts the held commands of the first rank into the stream,
+/// too, except for launches. A rank's own thread does its launches when it next puts a command into a lane, or
 /// finishes.
 class lane {
 public:

@@ -15,8 +15,8 @@ namespace optpipe::cuda {
 /// GPU, or ranks on GPUs that can access each other's memory.
 class loopback final : public detail::carrier {
 public:
-    /// An exchange ends once all its messages have ended. The receiver's stream copies the data. By events, the streams
-    /// of sender and receiver wait for each other.
+    /// An exchange ends once all its messages have ended. The receiver's stream copies the data. The streams of sender
+    /// and receiver wait for each other by means of events.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;

@@ -22,8 +22,8 @@ struct options {
     int device = 0;
     /// The device of each rank of a `cluster`. Several ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
-    /// Time limit for two kinds of waits: at a message on the host, for the other rank, and at the end of a step, for
-    /// the device. The limit must be longer than a step.
+    /// Time limit for two kinds of waits: a wait for another rank at a message on the host, and a wait for the device
+    /// at the end of a step. The limit must be longer than a step.
     std::chrono::milliseconds patience{60'000};
     /// Time limit after an error for the device to end its running work. If the device doesn't end in time, memory that
     /// it may still use is never freed. A longer limit makes such a loss of memory rarer, but delays the error.
@@ -32,16 +32,16 @@ struct options {
     /// until the lanes are destroyed. If this member is empty, each lane creates its own stream. Streams for messages
     /// then have the highest priority.
     stream_source streams{};
-    /// Whether to record the times of all tasks by events. Steps can't be captured as graphs in this case.
+    /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
     /// Largest number of bytes of host memory that one call pins, rounded up to pages. The limit exists because drivers
     /// refuse to pin very many pages at once. If `lowering_options::host_part` has another value, data that crosses the
     /// end of a pinned part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel for failures, or null. If this rank fails, it tells the channel immediately. While this rank waits
-    /// for its device or for NCCL, it polls the channel for failures of other ranks. `finish` then throws such a
-    /// failure without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure channels.
-    /// The channel must outlive the executors.
+    /// for its device or for NCCL, it polls the channel for failures of other ranks. `finish` throws the failure of
+    /// another rank without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure
+    /// channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning about anything that is likely to be slow.
     std::function<void(const std::string&)> warn{};

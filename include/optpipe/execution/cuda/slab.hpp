@@ -111,7 +111,7 @@ struct pinned_options {
     /// Largest number of bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
     /// The processors on which threads touch the pages first. A page is placed in the memory next to the processor that
-    /// touches it first. If the list is empty, any processor may do so.
+    /// touches it first. If the list is empty, any processor may touch the pages first.
     std::vector<int> processors{};
 };
 

@@ -29,7 +29,7 @@ struct pipeline_options {
     double bytes_per_unit = 1.0;
     /// Duration of the problem's unit of time. Used for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
-    /// Whether each operation takes at least its planned time. If so, a step takes as long as planned even on a fast
+    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
     /// machine.
     bool paced = false;
     std::chrono::nanoseconds patience = std::chrono::minutes{1};
@@ -69,7 +69,7 @@ public:
     pipeline(const pipeline&) = delete;
     pipeline& operator=(const pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails; After a failure, the pipeline is unusable.
+    /// Runs a step. Throws `execution_error` if the step fails. After a failure, the pipeline is unusable.
     step_result step() {
         std::vector<rank_step> done(members_.size());
         threads::on_all_ranks(ranks_, [&](threads::executor& here) {

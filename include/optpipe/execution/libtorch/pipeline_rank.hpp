@@ -76,7 +76,7 @@ inline tensors tensors_of(const std::string& text) {
 
 /// The result of one step of one rank.
 struct rank_step {
-    /// Mean loss over the microbatches. Only the rank of the last stage has it.
+    /// Mean loss over the microbatches. Only the rank of the last stage has a loss.
     std::optional<double> loss{};
     /// Empty if the executor doesn't record times. All ranks use the same clock.
     rank_times times{};

@@ -63,9 +63,9 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 
 class recomputed_part;
 
-/// The tensors that autograd saves in a stage's forward of one microbatch. Autograd owns the saved memory, and frees it
-/// during the backward as it would without a stash. The stash only has weak pointers to this memory. Only one task at a
-/// time may use a stash. The stash must outlive the graph.
+/// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
+/// frees it during the backward as it would without a stash. The stash only has weak pointers to this memory. Only one
+/// task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
     /// The addresses of tensors that a stage owns. These tensors aren't counted.
@@ -96,8 +96,8 @@ public:
     /// The keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move first. Among
-    /// these blocks, and among the others, larger blocks move first.
+    /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move before other
+    /// blocks, and larger blocks move before smaller ones.
     void move_to_host(double share);
     void move_to_device();
 
@@ -191,7 +191,7 @@ private:
 
 /// Runs a part of a stage's forward that storage options may recompute. `forward` returns a tensor. If the microbatch's
 /// storage option recomputes the part `name`, the part's saved tensors are dropped after the forward. If the option
-/// doesn't recompute it, `part` only calls `forward`.
+/// doesn't recompute this part, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);

@@ -41,7 +41,7 @@ public:
     [[nodiscard]] int replicas() const { return among_.ranks(); }
 
     /// Replaces the gradients on each replica by the sum over all replicas. Throws `timeout_error` if some replica
-    /// doesn't take part in time. After such an error, only the destructor may be called.
+    /// doesn't take part in time. After a `timeout_error`, only the destructor may be called.
     template <class Real> void operator()(std::span<Real> gradients) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         const auto type = std::is_same_v<Real, float> ? MPI_FLOAT : MPI_DOUBLE;

@@ -227,7 +227,7 @@ public:
         const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
         if (is_failure(status)) by.settle(status, "ncclAllReduce");
     }
-    /// Returns once the work of the group is in the streams. From then on, events can be recorded after it. `what`
+    /// Returns once the work of the group is in the streams, so that events can be recorded after this work. `what`
     /// appears in the error message.
     void close(std::string_view what) {
         open_ = false;

@@ -71,9 +71,9 @@ struct borrowed_communicators {
     /// block until the peer has issued the matching message. If the peer is lost, only `abort` ends this wait.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
-    /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without it, a wait for a lost rank would
-    /// never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`). The
-    /// caller is the rank's thread, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
+    /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
+    /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
+    /// The caller is the rank's thread, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
     communicator::abort_call abort{};
 };
 

@@ -88,7 +88,7 @@ public:
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. The begin and end of a
+    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. The start and end of a
     /// lifetime are counted in allocations and releases.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }

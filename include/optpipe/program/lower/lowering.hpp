@@ -39,7 +39,7 @@ inline constexpr double most_addressable_bytes = 0x1p60;
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
 /// Writes the programs of all ranks together. An operation or message is written after all its dependencies. When
-/// several are ready, the earliest in the plan is written first.
+/// several operations or messages are ready, the earliest in the plan is written first.
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
@@ -403,8 +403,8 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction after which the stash of `op` is on the device. This is the reload, or the forward if there is
-    /// no reload.
+    /// The instruction after which the stash of `op` is on the device. The instruction is the reload, or the forward if
+    /// there is no reload.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));

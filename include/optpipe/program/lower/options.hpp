@@ -50,8 +50,8 @@ struct lowering_options {
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
     /// edge holds memory, the size of that memory is used instead. If 0, the training engine moves activations and
-    /// gradients itself, and the program only orders these moves. Each message is then a send and a receive of 0 bytes,
-    /// and their labels name the tensor. Tasks then have no input and output buffers. No memory is reserved for
+    /// gradients itself, and the program only orders these moves. If 0, each message is a send and a receive of 0
+    /// bytes, and their labels name the tensor. Tasks then have no input and output buffers. No memory is reserved for
     /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
     /// own).
     std::size_t message_bytes = 0;
@@ -68,7 +68,7 @@ struct lowering_options {
     /// 0, host memory is one block. No copy may cross from one part into the next, so each stash on the host lies
     /// within one part. Unused space at the ends of parts is added to the plan's peak.
     std::size_t host_part = 0;
-    /// Whether an optimizer step of each stage ends the step.
+    /// Whether each stage makes an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
     /// on a separate lane, after the stage's last weight gradient. The stage's update waits for it. All pipelines that

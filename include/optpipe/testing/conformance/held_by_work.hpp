@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// Work that blocks a lane until the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` is true while the check itself waits. This time doesn't count towards the gate's time limit,
-    /// because such waits have their own limit. All other time counts, because the host may be stuck in a call, or
+    /// `host_waits` is true while the check itself waits. The time of these waits doesn't count towards the gate's time
+    /// limit, because they have their own limit. All other time counts, because the host may be stuck in a call, or
     /// delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
