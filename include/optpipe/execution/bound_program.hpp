@@ -19,7 +19,7 @@ namespace optpipe::execution {
 /// because the constructor uses neither the executor nor the memory.
 class bound_program {
 public:
-    /// An instruction with its addresses, or the backward of a pair.
+    /// One instruction, or the backward of a pair, with its addresses.
     struct task {
         instruction_kind kind{};
         std::uint8_t lane = 0;
@@ -82,7 +82,7 @@ private:
     /// A part of a stash that has the pieces of `first`, followed by those of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
-    /// The memory that a message is sent from or received into.
+    /// The memory from which a message is sent, or into which a message is received.
     [[nodiscard]] std::span<std::byte> message_memory(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
     void bind_operation(const rank_program& p, const operation_buffers& each, task& t);

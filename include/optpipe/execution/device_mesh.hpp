@@ -20,8 +20,8 @@ using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.
 enum class mesh_dimension : std::uint8_t {
-    tensor,   ///< each process has a part of every tensor of its stage
-    data,     ///< each process has the same stage, but different microbatches
+    tensor,   ///< each process has a part of every tensor of a stage
+    data,     ///< each process has the same stage, and different microbatches
     pipeline, ///< each process has different stages
 };
 inline constexpr std::array all_mesh_dimensions{mesh_dimension::tensor, mesh_dimension::data, mesh_dimension::pipeline};
@@ -43,7 +43,7 @@ struct mesh_extents {
     friend constexpr bool operator==(const mesh_extents&, const mesh_extents&) = default;
 };
 
-/// The coordinates of a process in the mesh, each counted from 0.
+/// The coordinates of a process, each counted from 0.
 struct mesh_place {
     std::size_t tensor = 0;
     std::size_t data = 0;

@@ -65,7 +65,7 @@ template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
 
-/// The time span of a task, measured from an instant that all ranks of an executor share.
+/// The time span of a task, relative to an instant that all ranks of an executor share.
 struct task_times {
     std::chrono::nanoseconds start{};
     std::chrono::nanoseconds end{};

@@ -33,7 +33,7 @@ struct handover_result {
     /// The number of the plan, counted from 1. The program with which a run starts has number 0.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0: one sentence for each rank that refused the plan, with its reason.
+    /// On rank 0, one sentence for each rank that refused the plan, with the reason.
     std::vector<std::string> refusals{};
 };
 
@@ -111,7 +111,7 @@ public:
     bool probe(execution::transfer_probe<Executor>& by, const operation& what, std::size_t bytes) {
         return runner_.probe(by, what, bytes);
     }
-    /// Sends a text to rank 0 on the handover's channel.
+    /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
     /// The next text that a rank has sent by `report`. Call it on rank 0. Texts of the same rank stay in order.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
@@ -152,7 +152,7 @@ private:
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
-    /// Called on the preparer's thread.
+    /// Called by the preparer's thread.
     [[nodiscard]] execution::prepared_program prepare(const std::string& plan) const noexcept {
         execution::prepared_program made;
         try {
@@ -173,7 +173,7 @@ private:
     /// Called between two steps. Takes the next published plan, or loads a plan that has been prepared. Doesn't wait
     /// for other ranks.
     void advance() {
-        // The next plan is published only after the previous plan was accepted or dropped.
+        // The next plan arrives only after the previous plan was accepted or dropped.
         if (auto plan = channel_.next_published())
             preparer_.submit(std::move(*plan), std::make_shared<loaded_plan>(std::exchange(next_, {})));
         if (auto made = preparer_.poll()) load(std::move(*made));
@@ -238,12 +238,12 @@ private:
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;
-    /// Number of published plans. Used only on rank 0.
+    /// Number of published plans; used only on rank 0.
     std::uint64_t published_ = 0;
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;
     std::deque<execution::rank_text> reports_;
-    /// The preparer is destroyed first, because its thread uses all members declared above.
+    /// The preparer is destroyed first, because its thread uses all members above.
     execution::program_preparer preparer_;
 };
 

@@ -48,7 +48,7 @@ public:
             if (t.records != no_marker) on.record(*markers_[t.records.position()]);
         }
     }
-    /// Makes the next step wait for the marker before its computations and copies.
+    /// Makes the next step wait for the marker before it computes or copies.
     void wait(const marker_of<Executor>& until) {
         for (std::size_t l = 0; l < lanes_.size(); ++l)
             if (const auto kind = program_.lane_kinds[l]; !carries_messages(kind) && kind != lane_kind::reduce)

@@ -16,7 +16,7 @@
 
 namespace optpipe {
 
-/// One rank's program, and the measured times of its instructions (`runner::times`).
+/// One rank's program, and the times of its instructions (`runner::times`).
 struct rank_times {
     const rank_program* program = nullptr;
     std::vector<execution::task_times> times;

@@ -91,7 +91,7 @@ private:
 /// between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
-    /// Throws `error` if the program has no updates, or if the order isn't a permutation of all ranks.
+    /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.
     post_validated(const rank_program& p, Model& model, Channel& channel, const post_validation_options& how = {})
         : model_{&model}, channel_{&channel}, route_{how.order, p.self, p.ranks}, max_norm_{how.max_norm},
           has_barrier_{how.barrier}, all_stages_{p.stages}, own_stages_{updated_stages(p)} {}
@@ -169,7 +169,7 @@ private:
             model_->update(on, s, *made_);
         if (has_barrier_) settle(on);
     }
-    /// Revises updates that were made without knowing all gradients, if the final decision is another one.
+    /// Revises updates made without knowing all gradients, if the final decision differs.
     template <class Lane> void validate(Lane& on) {
         if (!made_) return;
         const auto all = receive(route_.last());
@@ -200,7 +200,7 @@ private:
     bool has_barrier_;
     std::size_t all_stages_;
     std::vector<stage> own_stages_;
-    /// Number of updates requested in the current step.
+    /// Number of updates requested in this step.
     std::size_t updates_ = 0;
     /// The decision under which the last updates were made. Empty once the updates are validated.
     std::optional<update_decision> made_;

@@ -33,7 +33,7 @@ void check_same_work(const rank_program& next, const rank_program& first);
 /// A text such as "rank 2 refuses plan 1: ...".
 [[nodiscard]] std::string refusal_of(rank self, std::uint64_t plan, const std::string& why);
 
-/// A thread that prepares plans, one at a time.
+/// A thread that prepares one plan at a time.
 class program_preparer {
 public:
     using prepare_call = std::function<prepared_program(const std::string& plan)>;

@@ -23,7 +23,7 @@ using stash_part = std::span<const std::span<std::byte>>;
     return part.empty() ? std::span<std::byte>{} : part.front();
 }
 
-/// A value that a task receives from another stage.
+/// A value that a task gets from another stage.
 struct received_value {
     optpipe::stage from{};
     std::span<const std::byte> data{};
@@ -106,7 +106,7 @@ struct backward_task {
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// In a full backward, whether this task completes the step's gradients of the stage's parameters.
+    /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
     /// of the output. `input` is the first of them.
@@ -115,7 +115,7 @@ struct backward_task {
     std::span<const handed_value> outputs{};
     /// The shares of all stages of the group (`forward_task::partials`), including this stage.
     std::span<const received_value> partials{};
-    /// Keys and values of the sequence's slices up to this one.
+    /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
     /// The gradients of keys and values of all earlier slices of the sequence, followed by those of this slice. The
     /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The
@@ -135,7 +135,7 @@ struct weight_task {
     stash_part added{};
     stash_part restored_kept{};
     storage_index storage = 0;
-    /// Whether this task completes the step's gradients of the stage's parameters.
+    /// Whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
 };
 

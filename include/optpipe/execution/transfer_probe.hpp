@@ -36,7 +36,7 @@ public:
     transfer_probe(const transfer_probe&) = delete;
     transfer_probe& operator=(const transfer_probe&) = delete;
 
-    /// Whether the library owns the arenas, and they are large enough for a stash of `bytes`.
+    /// Whether the library owns the arenas, and the arenas are large enough for a stash of `bytes`.
     [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
         return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
     }

@@ -107,7 +107,7 @@ inline std::size_t loop_stages(std::string_view text) {
     return is_number && stages <= most_stages ? stages : 0;
 }
 
-/// Reads a list that has the rank of each stage.
+/// Reads a list with the rank of each stage.
 inline std::optional<placement::map<>> read_placement_list(const json& list, std::size_t ranks,
                                                            const std::string& place, violation_list& found) {
     per_stage<rank> rank_of(list.size());

@@ -259,7 +259,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     const fields at{*value, "transfer.", found};
     at.refuse_unknown({"engines", "links", "duplex"});
     if (at.find("engines"))
-        // `validate` refuses all numbers other than 1 and 2.
+        // `validate` refuses all numbers except 1 and 2.
         rules.engines = static_cast<int>(at.count("engines", std::size_t{1} << 30U).value_or(1));
     rules.duplex = at.choice<duplex_kind>("duplex", {{{"full", duplex_kind::full}, {"half", duplex_kind::half}}});
     if (!at.find("links")) return rules;

@@ -148,7 +148,7 @@ void read_series(const fields& top, const char* list, std::vector<cost_sample<Ke
             continue;
         }
         for (std::size_t k = 0; k < steps->size(); ++k) {
-            constexpr auto most_step = std::size_t{1} << 53U; // JSON numbers are exact up to this limit
+            constexpr auto most_step = std::size_t{1} << 53U; // JSON numbers up to this limit are exact
             const auto step = read_count((*steps)[k], element_of(at.place("step"), k), most_step, found);
             const auto took_place = element_of(at.place("took"), k);
             const auto took = read_number((*durations)[k], took_place, found);

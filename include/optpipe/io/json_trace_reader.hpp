@@ -78,7 +78,7 @@ public:
         return is_good;
     }
     bool parse_error(std::size_t position, const std::string&, const json::exception& why) override {
-        // In Chrome's format, the closing bracket of the list of events is optional.
+        // In Chrome's format, the bracket at the end of the list of events is optional.
         is_cut_ = list_depth_ == 1 && depth_ == 1 &&
                   std::string_view{why.what()}.find("unexpected end of input") != std::string_view::npos;
         place_ = place_in(why.what()).value_or("byte " + std::to_string(position));

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// A division of a model's layers among stages, made by hand or by another program.
+/// A division of a model's layers among stages, by hand or by another program.
 struct stage_layout {
     /// Number of layers of each stage.
     std::vector<std::size_t> layers{};

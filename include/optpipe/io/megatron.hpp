@@ -197,7 +197,7 @@ private:
         return options_.prediction_layers.empty() ? 0 : options_.prediction_layers[s];
     }
 
-    /// The refusal if multi-token prediction layers are in a place that Megatron doesn't allow.
+    /// The refusal if layers of multi-token prediction are in a place that Megatron doesn't allow.
     [[nodiscard]] std::optional<refusal> refused_layers() const {
         const auto stages = options_.layers.size();
         std::optional<std::size_t> found;

@@ -22,7 +22,7 @@ enum class pytorch_action_kind : std::uint8_t {
     backward_input,        ///< I
     backward_weight,       ///< W
     backward,              ///< B
-    overlap,               ///< OVERLAP_F_B: runs the actions in the cell's parentheses
+    overlap,               ///< OVERLAP_F_B: runs the actions in the parentheses
     send_forward,          ///< SEND_F
     receive_forward,       ///< RECV_F
     send_backward,         ///< SEND_B
@@ -193,7 +193,7 @@ OPTPIPE_INLINE std::optional<pytorch_action> parse_pytorch_action(std::string_vi
 
 namespace detail {
 
-/// A cell without the quotes that some programs write around it.
+/// A cell without the quotes that some programs write.
 [[nodiscard]] inline std::string_view unquoted(std::string_view cell) {
     cell = stripped(cell);
     const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
@@ -215,7 +215,7 @@ namespace detail {
         if (more) line.remove_prefix(comma + 1);
         row.push_back(parse_pytorch_action(cell));
         if (row.back() || cell.empty()) continue;
-        // Zero-bubble's files spell a full backward as BW.
+        // The files of zero-bubble spell a full backward as BW.
         const bool is_whole = cell.find("BW") != std::string_view::npos;
         found.push_back({place_of_cell(number, row.size()),
                          printable(cell) + " is no action of PyTorch's, as 2F0 is" +

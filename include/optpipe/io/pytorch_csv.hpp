@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< computations only; PyTorch adds the messages, and puts each receive as early as possible
+    compute_only,  ///< computations only; PyTorch adds messages, and puts each receive as early as possible
     compute_comms, ///< all actions; each receive is at its place in the plan
 };
 
@@ -133,7 +133,7 @@ namespace detail {
     return std::nullopt;
 }
 
-/// The problem as PyTorch sees it, without storage options and memory.
+/// The problem as PyTorch sees it: without storage options and memory.
 [[nodiscard]] inline problem without_storage(problem p) {
     for (const stage s : p.graph.all_stages()) {
         auto costs = p.costs[s];

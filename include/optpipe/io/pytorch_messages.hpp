@@ -123,7 +123,7 @@ public:
 
     [[nodiscard]] const any_graph& graph() const { return *g_; }
 
-    /// The row of an action, and the action's position in the row.
+    /// The row of an action, and the position of the action in the row.
     [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> find(const pytorch_action& action) const {
         const auto found = at_.find(key_of(action));
         return found == at_.end() ? std::nullopt : std::optional{found->second};

@@ -42,7 +42,7 @@ struct schedule_document {
 /// and `validate` reports them.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
-/// Storage options that the document names although the problem doesn't have them.
+/// Storage options that the document names, but the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
 /// The largest accepted differences between the measures stated in a file and the measures of its operations.

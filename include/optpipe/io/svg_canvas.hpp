@@ -93,7 +93,7 @@ inline std::vector<std::string> words_of(std::string_view text) {
     return words;
 }
 
-/// An upper bound on the width of a line of text, valid for all sans-serif fonts.
+/// An upper estimate of the width of a line of text, valid for all sans-serif fonts.
 inline double text_width(std::string_view text, double size) {
     constexpr double narrow = 0.36;
     constexpr double usual = 0.64;

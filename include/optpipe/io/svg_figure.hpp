@@ -197,7 +197,7 @@ private:
                           layout_.width_of(end - start), height, when);
     }
 
-    /// The part of a time span that lies within the window.
+    /// The part of a time span within the window.
     [[nodiscard]] std::pair<duration, duration> shown_times(duration start, duration end) const {
         return {std::max(start, window_.from), std::min(end, window_.to)};
     }
@@ -244,7 +244,7 @@ private:
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
-    /// Height of the plan's row, which is directly above its lane.
+    /// Height of the plan's row, which is right above its lane.
     [[nodiscard]] double plan_height(double lane_height) const {
         constexpr double space = 1.0;
         return layout_.plan_height(lane_height) - space;

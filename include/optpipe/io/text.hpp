@@ -149,7 +149,7 @@ inline std::string recompute_text(const measures& m) {
            " of a rank's work";
 }
 
-/// Methods that have no schedule for the same reason.
+/// Methods without a schedule for the same reason.
 struct left_out_methods {
     std::string reason;
     std::string names;

@@ -11,7 +11,7 @@
 namespace optpipe {
 
 struct grid_options {
-    /// Number of characters per line.
+    /// Number of columns per line.
     std::size_t width = 100;
     /// A schedule that needs more lines per rank than this is folded. Its start and its end are then shown in full, and
     /// the time in between takes one line.

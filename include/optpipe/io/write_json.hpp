@@ -375,7 +375,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
         const auto name = pair == pairs.end() ? to_string(timed.op) : pair->second;
         text += "{ \"op\": \"" + name + "\", \"start\": " + json_number(timed.start.value()) +
                 ", \"end\": " + json_number(timed.end.value());
-        // the schedule may be invalid
+        // The written schedule need not be valid.
         const auto& op = timed.op;
         const bool is_stored = op.kind == operation_kind::forward && op.stage.position() < p.graph.stages() &&
                                op.storage < p.storage_options(op.stage) &&

@@ -29,7 +29,7 @@ enum class lane_kind : std::uint8_t {
     forward,       ///< both ends of all activations
     backward,      ///< both ends of all gradients
     communication, ///< all messages
-    reduce,        ///< sums of gradients over all pipelines that train the same model
+    reduce,        ///< sums of gradients over the pipelines that train the same model
 };
 
 [[nodiscard]] constexpr std::string_view spelling(lane_kind kind) {

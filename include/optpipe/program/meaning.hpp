@@ -428,7 +428,7 @@ private:
     struct ends_of_links {
         std::size_t inputs = 0;
         std::size_t outputs = 0;
-        /// The messages that carry the outputs.
+        /// The messages for the outputs.
         std::vector<message_key> messages{};
     };
     void check_links_of_forward(const operation_place& f) {
@@ -578,9 +578,9 @@ private:
     std::vector<channels> receives_;
     std::vector<std::pair<instruction_place, instruction_place>> partners_;
     std::map<message_key, std::pair<message_end, message_end>> messages_;
-    /// Number of messages that carry the result of each operation.
+    /// The number of messages that carry an operation's result.
     std::map<std::tuple<stage, operation_kind, microbatch>, std::size_t> sent_;
-    /// The first sizes found, by stage, storage option, and the microbatch's factor on memory.
+    /// The first sizes seen, by stage, storage option, and the microbatch's factor on memory.
     std::map<std::tuple<stage, storage_index, double>, stash_sizes> sizes_;
     std::map<std::tuple<stage, storage_index, double>, std::size_t> added_;
 };

@@ -18,8 +18,7 @@ namespace optpipe {
     return text;
 }
 
-/// Writes one line per instruction, in the order of issue: its lane, its waits, its action, and the marker that it
-/// records.
+/// Writes one line per instruction, in the order of issue: its lane, its waits, its action, and the marker it records.
 inline void write_program(std::ostream& out, const rank_program& p) {
     out << "rank " << p.self.value() << ": " << p.instructions.size() << " instructions, " << p.markers
         << " markers; bytes: " << p.device_bytes << " device, " << p.host_bytes << " host, " << p.message_bytes

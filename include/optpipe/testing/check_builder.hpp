@@ -64,7 +64,7 @@ struct builder_report {
     /// Number of problems for which the builder gave an order.
     std::size_t applied = 0;
     double least_share = 0.0;
-    /// One example of each kind of failure.
+    /// For each kind of failure, one example.
     std::vector<builder_failure> failures{};
 
     [[nodiscard]] bool applies_often_enough() const {

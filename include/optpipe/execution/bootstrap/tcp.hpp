@@ -129,7 +129,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
 
 /// Tries once to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
-    // A host may have several addresses. An address that doesn't answer must leave time for the others.
+    // If a host has several addresses, an address that doesn't answer must leave time for the others.
     constexpr std::chrono::seconds most{1};
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;

@@ -43,7 +43,7 @@ struct control_frame {
         value,   ///< see `execution::control_letter`
         peer,    ///< see `execution::control_letter`
         failure, ///< a failure: the number is the rank, and the text has the operation and the reason on separate lines
-        goodbye, ///< the last frame that a rank sends
+        goodbye, ///< the last frame of the sender
     };
     static constexpr std::size_t header = 1 + 2 * 8;
 
@@ -96,7 +96,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // If the pipe is full, the reader wakes up without this byte.
+        // If the pipe is full, the reader is woken without this byte.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {

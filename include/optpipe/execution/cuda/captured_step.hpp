@@ -11,7 +11,7 @@ namespace optpipe::cuda::detail {
 /// A graph, and the events used to capture it. Belongs to the current device.
 struct captured_step {
     event begin{};
-    /// Events recorded at the ends of the captured streams.
+    /// Events at the ends of the captured streams.
     std::deque<event> ends{};
     std::optional<graph> work{};
 

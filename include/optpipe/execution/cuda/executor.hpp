@@ -297,7 +297,7 @@ private:
                     if (!open->waits) break;
                 }
             }
-        } catch (const error&) { // the device doesn't even answer the query
+        } catch (const error&) { // the device can't even answer the query
         }
         return place;
     }
@@ -349,7 +349,7 @@ private:
     /// The stream in which captures begin, and in which captured steps are launched. The first capture creates it.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
-    /// Whether captured steps have been launched since the executor last finished.
+    /// Whether captured steps were launched after the executor last finished.
     bool has_launched_ = false;
     /// How the wait after an error ended. If the device didn't finish, its memory must never be freed.
     wait_end drained_ = wait_end::over;

@@ -41,12 +41,12 @@ public:
     }
     green_contexts(const green_contexts&) = delete;
     green_contexts& operator=(const green_contexts&) = delete;
-    /// Streams made by `make_stream` must be destroyed before this object is destroyed.
+    /// Streams made by `make_stream` must be destroyed before this object.
     ~green_contexts() { release(); }
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
     [[nodiscard]] unsigned multiprocessors(std::size_t part) const { return parts_[part].sm.smCount; }
-    /// A stream whose kernels run only on the multiprocessors of part `part`.
+    /// A stream whose kernels run only on part `part`.
     [[nodiscard]] stream make_stream(std::size_t part, int priority = 0) const {
         CUstream made = nullptr;
         run<PFN_stream>("cuGreenCtxStreamCreate", &made, contexts_[part], unsigned{CU_STREAM_NON_BLOCKING}, priority);

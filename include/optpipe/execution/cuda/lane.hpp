@@ -113,7 +113,7 @@ struct rank_group {
     device_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-/// State shared by the lanes of one rank.
+/// State that the lanes of a rank share.
 struct rank_place {
     rank self{};
     int device = 0;
@@ -157,7 +157,7 @@ struct lane_state {
     /// Commands that are held back. The first held command is an exchange whose other end hasn't been issued, a wait
     /// for a marker that isn't recorded yet, or a launch by another thread.
     std::deque<command> held{};
-    /// The commands issued since the executor last finished.
+    /// Commands issued since the executor last finished.
     progress issued;
     /// Whether the first held command is an exchange that the carrier already has.
     bool is_offered = false;
@@ -275,7 +275,7 @@ struct flow {
             return !s->held.empty() && !s->is_launching && is_launch(s->held.front()) && is_issued_here(*s);
         });
     }
-    /// Returns false if the command must wait for another lane or another thread.
+    /// Returns false if the command must wait for another lane, or another thread.
     static bool try_issue(state& on, detail::command& c, lock_type& lock) {
         if (on.group.failed.happened().load()) {
             if (c.kind == kind::record) ++c.marker->recorded;
@@ -302,7 +302,7 @@ struct flow {
     }
 
 private:
-    /// While this object exists, the group's mutex is unlocked, and no other thread uses the lane.
+    /// While this object lives, the group's mutex is unlocked, and no other thread uses the lane.
     class launching {
     public:
         launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {
@@ -335,7 +335,7 @@ private:
                 if (!is_issued) break;
                 s->held.pop_front();
                 s->is_offered = false;
-                if (launches) return true; // lanes may have been added or removed in the meantime
+                if (launches) return true; // lanes may have been added or removed meanwhile
             }
         return any;
     }

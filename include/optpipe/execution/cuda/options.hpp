@@ -43,7 +43,7 @@ struct options {
     /// another rank without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure
     /// channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
-    /// Called with a warning about anything that is likely to be slow.
+    /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};
 
     [[nodiscard]] int device_of(rank r) const { return devices.empty() ? device : devices.at(r.position()); }

@@ -17,12 +17,12 @@ namespace optpipe::cuda {
 class side_stream {
 public:
     [[nodiscard]] stream_ref stream() const { return stream_; }
-    /// All work put into this stream from now on starts after the work that is now in the lane.
+    /// Work put into this stream from now on starts after the work that is in the lane.
     void fork(lane& on) {
         on.stream().record(begun_);
         stream_.wait(begun_);
     }
-    /// All work put into the lane from now on starts after the work that is now in this stream.
+    /// Work put into the lane from now on starts after the work that is in this stream.
     void join(lane& on) {
         stream_.record(ended_);
         on.stream().wait(ended_);

@@ -96,7 +96,7 @@ public:
     }
     [[nodiscard]] std::byte* begin() const { return begin_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
-    /// Gives up the pages without freeing them.
+    /// Gives up ownership without freeing the pages.
     void leak() noexcept { begin_ = nullptr; }
 
 private:

@@ -57,7 +57,7 @@ public:
 
     [[nodiscard]] cudaStream_t native() const { return stream_; }
     void record(const event& e) { check(cudaEventRecord(e.native(), stream_), "cudaEventRecord"); }
-    /// All work put into this stream from now on starts after the work recorded by `e`.
+    /// Work put into the stream from now on starts after the work that `e` recorded.
     void wait(const event& e) { check(cudaStreamWaitEvent(stream_, e.native(), 0), "cudaStreamWaitEvent"); }
     void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
         check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");

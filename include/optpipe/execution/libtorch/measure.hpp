@@ -51,7 +51,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     }
     return result;
 }
-/// The result is at least `least`, because no operation takes zero time.
+/// The result is at least `least`, because an operation takes some time, however short.
 [[nodiscard]] inline duration in_milliseconds(double seconds) {
     constexpr double least = 1e-6;
     return duration{std::max(least, 1e3 * seconds)};

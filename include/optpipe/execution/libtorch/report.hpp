@@ -8,7 +8,7 @@
 
 namespace optpipe::libtorch {
 
-/// Planned number of bytes, and largest measured number of bytes.
+/// The planned number of bytes, and the largest measured number.
 struct planned_bytes {
     std::size_t planned = 0, measured = 0;
 };
@@ -26,7 +26,7 @@ struct stash_bytes {
 /// The measured sizes of the saved tensors, next to the planned sizes.
 struct stash_report {
     std::vector<rank_bytes> ranks;
-    /// One entry for each stage and each storage option that the plan uses.
+    /// One entry per stage and storage option that the plan uses.
     std::vector<stash_bytes> stashes;
 };
 

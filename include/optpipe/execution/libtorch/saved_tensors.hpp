@@ -10,7 +10,7 @@
 
 namespace optpipe::libtorch {
 
-/// Decides which object autograd holds in place of each tensor that it saves for a backward.
+/// Decides what autograd holds in place of each tensor that it saves for a backward.
 class tensor_saver {
 public:
     virtual ~tensor_saver() = default;

@@ -25,9 +25,9 @@ namespace optpipe::libtorch {
 
 /// The effect of a storage option on a stash.
 struct stash_option {
-    /// Whether a RECOMPUTE restores the stash before the backward starts.
+    /// Whether a RECOMPUTE restores the stash before the backward.
     bool is_ahead = false;
-    /// The share of the held bytes that is offloaded, from 0 to 1.
+    /// The share of the held bytes that is offloaded.
     double share = 0.0;
     /// Names of the parts that are recomputed. The name "" stands for the entire stage.
     std::vector<std::string> recomputed{};
@@ -153,7 +153,7 @@ private:
     stash::weight_addresses weights_{};
     at::Device device_ = at::kCPU;
     at::Tensor anchor_{};
-    /// For each rehearsed storage option, the keys of the saved tensors that W needs.
+    /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
     std::map<storage_index, saved_keys> needed_by_weight_{};
     /// Whether the stage draws random numbers. Empty before the first rehearsal.
     std::optional<bool> draws_random_{};

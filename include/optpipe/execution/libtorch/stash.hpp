@@ -39,7 +39,7 @@ struct saved_key {
 };
 using saved_keys = std::set<saved_key>;
 
-/// The object that autograd holds instead of a saved tensor.
+/// The object that autograd holds in place of a saved tensor.
 struct saved_item {
     std::shared_ptr<block> memory{};
     saved_key key{};
@@ -58,7 +58,7 @@ struct saved_item {
 };
 using item_pointer = std::shared_ptr<saved_item>;
 
-/// The task that currently uses a stash.
+/// The task that uses a stash.
 enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept, weight_gradient, full_backward };
 
 class recomputed_part;
@@ -93,7 +93,7 @@ public:
     }
     /// Called at the end of I. Frees everything that W doesn't need, and stores the given gradients for W.
     [[nodiscard]] std::vector<item_pointer> leave_for_weight(const tensors& gradients);
-    /// The keys of the tensors that W has used.
+    /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
     /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move before other
@@ -279,7 +279,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // Blocks come in the order of the items, because the order of their addresses may change from run to run.
+    // Blocks come in the order of the items, because the order of addresses differs between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {
@@ -319,7 +319,7 @@ inline void stash::recompute() {
         each->recompute();
 }
 
-/// Holds the number of a tensor instead of the tensor.
+/// Holds the number of a tensor in place of the tensor.
 struct recomputed_part::number_hooks final : torch::autograd::SavedVariableHooks {
     explicit number_hooks(std::shared_ptr<recomputed_part> of) : part{std::move(of)} {}
     void call_pack_hook(const at::Tensor&) override { number = part->count_++; }
@@ -335,7 +335,7 @@ struct recomputed_part::restored_hooks final : torch::autograd::SavedVariableHoo
         into->items.push_back(item);
     }
     at::Tensor call_unpack_hook() override { return owner.unpack(*item); }
-    restored* into; // used only while the recomputation runs
+    restored* into; // used while the recomputation runs
     stash& owner;
     item_pointer item{};
 };

@@ -53,14 +53,14 @@ public:
             moved = true;
         }
         const auto now = std::chrono::steady_clock::now(); // read once, because the same time must decide whether to
-                                                           // close and why the run is over
+                                                           // close, and why the run is over
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// Call it if even notices can no longer be sent or received.
+    /// Call it if even notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";

@@ -22,8 +22,7 @@ inline void share_by_mpi(std::span<std::byte> bytes, MPI_Comm among, std::chrono
     MPI_Request shared = MPI_REQUEST_NULL;
     mpi::check(MPI_Ibcast(room->data(), static_cast<int>(room->size()), MPI_BYTE, 0, among, &shared), "MPI_Ibcast");
     if (!mpi::wait(shared, patience)) {
-        static_cast<void>(room.release()); // MPI may still write to this memory, because a collective operation can't
-                                           // be cancelled
+        static_cast<void>(room.release()); // a collective can't be cancelled, so MPI may still write to this memory
         throw mpi::timeout_error{"mpi: waited " + std::to_string(patience.count()) + " ms for what rank 0 shares"};
     }
     std::copy(room->begin(), room->end(), bytes.begin());

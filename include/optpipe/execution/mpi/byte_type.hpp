@@ -45,7 +45,7 @@ private:
     int count_ = 1;
 };
 
-/// The number of bytes that were received.
+/// The number of bytes received.
 [[nodiscard]] inline std::size_t bytes_of(const MPI_Status& status) {
     MPI_Count bytes = 0;
     check(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x");

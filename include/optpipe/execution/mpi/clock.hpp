@@ -12,7 +12,7 @@ namespace optpipe::mpi {
 
 namespace detail {
 
-/// Sends or receives a single number.
+/// Sends or receives one number.
 inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t& number,
                       std::chrono::milliseconds patience) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -21,7 +21,7 @@ inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t
     else
         check(MPI_Irecv(&number, 1, MPI_INT64_T, peer, 0, by.native(), &request), "MPI_Irecv");
     if (wait(request, patience)) return;
-    if (!sends) { // a send of this size returns immediately
+    if (!sends) { // a send of this size doesn't wait
         check(MPI_Cancel(&request), "MPI_Cancel");
         check(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
     }

@@ -27,7 +27,7 @@ namespace optpipe::mpi {
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}
-    /// Tells the session when a rank is lost, so that the session doesn't wait for that rank.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit control(session& of, const options& how = {}) : control{of.world(), how, &of} {}
     control(const control&) = delete;
     control& operator=(const control&) = delete;

@@ -49,7 +49,7 @@ public:
         }
         return came || !outbox.empty();
     }
-    /// Whether all letters sent have been received.
+    /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     /// Receives and discards remaining letters until the letters of all ranks have been received. All ranks must call
     /// this function once no rank sends new letters. Returns whether all letters were received in time.
@@ -76,7 +76,7 @@ public:
 
 private:
     using letter = execution::control_letter;
-    /// Notices use tag 0.
+    /// Notices have tag 0.
     static constexpr int tag = 1;
     static constexpr std::size_t header = 1 + sizeof(std::uint64_t);
 

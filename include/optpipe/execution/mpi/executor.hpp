@@ -57,7 +57,7 @@ static_assert(execution::check_executor<executor>());
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}
-    /// Tells the session when a rank is lost, so that the session doesn't wait for that rank.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
     /// The rank's control channel. If a rank fails in its channel or in its executor, both become unusable on all

@@ -68,8 +68,7 @@ private:
                              &all),
               "MPI_Iallreduce");
         if (!wait(all, patience_)) {
-            static_cast<void>(room.release()); // MPI may still write to this memory, because a collective operation
-                                               // can't be cancelled
+            static_cast<void>(room.release()); // a collective can't be cancelled, so MPI may still write to this memory
             throw timeout_error{"mpi: replica " + std::to_string(replica()) + " of " + std::to_string(replicas()) +
                                 " waited " + std::to_string(patience_.count()) + " ms for the others' gradients"};
         }

@@ -18,7 +18,7 @@
 
 namespace optpipe::mpi {
 
-/// A notice that a rank sends to another rank, separately from messages.
+/// A notice between ranks, separate from messages.
 struct notice {
     enum class kind_type : char {
         report = 'r',  ///< to rank 0: this rank has failed

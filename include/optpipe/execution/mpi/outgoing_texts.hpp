@@ -45,7 +45,7 @@ public:
             check(MPI_Isend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Isend");
         else
             check(MPI_Issend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Issend");
-        are_done(); // removes finished texts, so that the list stays short in a long run
+        are_done(); // removes finished texts, to keep the list short in a long run
         texts_.push_back(std::move(now));
     }
     /// Whether all texts are finished. Also removes finished texts.

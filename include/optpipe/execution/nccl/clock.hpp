@@ -22,7 +22,7 @@ template <class Clock> struct shared_instant {
 template <class Clock, class Send, class Receive>
 [[nodiscard]] shared_instant<Clock> share_instant(int rank, int ranks, const Send& send, const Receive& receive) {
     using duration = typename Clock::duration;
-    constexpr int rounds = 5; // more round trips hardly improve the result
+    constexpr int rounds = 5; // more rounds hardly improve the result
     shared_instant<Clock> begin{Clock::now(), duration{}};
     if (rank > 0) {
         auto shortest = duration::max();

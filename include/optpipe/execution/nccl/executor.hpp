@@ -327,7 +327,7 @@ private:
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
     std::map<const cuda::detail::lane_state*, lane_use> lanes_;
-    /// Only used for borrowed communicators, which may block.
+    /// Used for borrowed communicators, which may block.
     std::unique_ptr<watchdog> watched_;
 };
 
@@ -349,7 +349,7 @@ public:
     } catch (...) {
         fail_to_join(self, how.failures);
     }
-    /// The communicators determine this rank and the number of ranks.
+    /// The communicators determine the rank and the number of ranks.
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }

@@ -105,7 +105,7 @@ static_assert(execution::check_control_channel<control_channel>() && execution::
 /// The control channels of ranks that are threads of one process. Usable with any executor.
 class control_board final : private control_carrier {
 public:
-    /// A rank that cancels reports to `failed`, which also ends all waits.
+    /// Ranks that cancel report to `failed`, which also ends every wait.
     control_board(std::size_t ranks, std::chrono::nanoseconds patience, failure& failed);
     control_board(const control_board&) = delete;
     control_board& operator=(const control_board&) = delete;
@@ -216,7 +216,7 @@ OPTPIPE_INLINE void control_board::carry(control_channel& from) {
     for (auto& [to, what] : from.take_outbox()) {
         auto& receiver = (*this)[to];
         receiver.take(from.self(), std::move(what));
-        carry(receiver); // the receiver may want to send an answer
+        carry(receiver); // the receiver may have an answer to send
     }
 }
 

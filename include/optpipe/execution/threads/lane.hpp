@@ -30,7 +30,7 @@ struct lane_command {
     marker_state* marker = nullptr;
     std::uint32_t count = 0;
     execution::copy_pieces pieces{};
-    /// For copies and exchanges, the time at which the command was appended to the lane.
+    /// For copies and exchanges, the time when the command was appended to the lane.
     nanoseconds issued{};
     void (*call)(const std::byte*, lane&) = nullptr;
     alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
@@ -266,7 +266,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // The lane's next command may overlap with this one, because a link can carry several messages at once.
+    // The next command of the lane may overlap with this one, because a link can carry several messages at once.
     ready_ = start;
 }
 

@@ -46,7 +46,7 @@ struct message_offer {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    /// The time at which this end was ready.
+    /// The time when this end was ready.
     nanoseconds ready{};
     exchange_gate* gate = nullptr;
 };

@@ -62,7 +62,7 @@ public:
     }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
     [[nodiscard]] bool has(const operation& op) const { return place_of_[number_(op)] != nothing; }
-    /// `op` itself, or the full backward that the plan has in its place.
+    /// `op`, or the full backward that takes its place in the plan.
     [[nodiscard]] operation in_plan(const operation& op) const {
         const auto full = sibling(op, operation_kind::backward);
         return op.kind == operation_kind::backward_input && has(full) ? full : op;

@@ -26,7 +26,7 @@ struct stash_bytes {
     [[nodiscard]] std::size_t moved() const { return kept + freed; }
     [[nodiscard]] std::size_t held() const { return moved() + resident_kept + resident_freed; }
     [[nodiscard]] std::size_t restored() const { return restored_kept + restored_freed; }
-    /// Total number of bytes that are unused after I.
+    /// Number of bytes that are unused after I.
     [[nodiscard]] std::size_t all_freed() const { return freed + resident_freed + restored_freed; }
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };

@@ -57,7 +57,7 @@ inline constexpr std::chrono::microseconds a_moment{100};
 /// Thrown to end the run when a check is stuck.
 struct gave_up {};
 
-/// State shared by the checks on one rank: the executor, and the violations found.
+/// State shared by the checks of one rank: the executor, and the violations found.
 template <class Executor> class conformance_context {
 public:
     using executor_type = Executor;
