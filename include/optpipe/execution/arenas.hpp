@@ -24,21 +24,21 @@ struct arena_sizes {
 [[nodiscard]] inline arena_sizes sizes_of(const rank_program& p) {
     return {p.device_bytes, p.host_bytes, p.message_bytes};
 }
-/// For each arena, the larger of two sizes.
+/// The larger of the two sizes, for each arena.
 [[nodiscard]] constexpr arena_sizes largest(const arena_sizes& a, const arena_sizes& b) {
     return {std::max(a.device, b.device), std::max(a.host, b.host), std::max(a.message, b.message)};
 }
 
-/// The owner of the memory of a program's buffers.
+/// The owner of the memory in which a program's buffers are.
 enum class buffer_owner : std::uint8_t {
     library, ///< the library: buffers are in the arenas of the executor's memory
-    engine,  ///< the engine: buffers are tensors, which the engine allocates and frees as the program runs. The library
-             ///< allocates no memory for these tensors and has no addresses of them. The program's sizes are upper
-             ///< limits for the engine
+    engine,  ///< the training engine: buffers are tensors, which the engine allocates and frees as the program runs.
+             ///< The library allocates no memory for these tensors, and doesn't know their addresses. The sizes in the
+             ///< program are upper limits for the engine
 };
-/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The engine finds its
-/// tensors by stage, microbatch and storage option: every task has these three, and so do the labels of copies and
-/// messages.
+/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The training engine finds
+/// its tensors by stage, microbatch and storage option, which are in every task and in every label of a copy or
+/// message.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< the owner of stashes on the device and on the host
     buffer_owner messages = buffer_owner::library;
@@ -48,7 +48,7 @@ struct buffer_owners {
     }
     friend constexpr bool operator==(const buffer_owners&, const buffer_owners&) = default;
 };
-/// The sizes that the library allocates: 0 for arenas that the engine owns.
+/// The sizes of the memory that the library allocates. Arenas that the training engine owns count as 0.
 [[nodiscard]] constexpr arena_sizes sizes_taken(const arena_sizes& all, const buffer_owners& owners) {
     const auto taken = [&](memory_arena which, std::size_t bytes) {
         return owners.of(which) == buffer_owner::library ? bytes : 0;
@@ -62,7 +62,7 @@ struct arena_memory {
     std::span<std::byte> device{};
     std::span<std::byte> host{};
     std::span<std::byte> message{};
-    /// Sizes of all arenas, including those that the engine owns.
+    /// Sizes of all arenas, including those that the training engine owns.
     arena_sizes sizes{};
     buffer_owners owners{};
 
@@ -84,8 +84,8 @@ struct arena_memory {
     }
 };
 
-/// The memory of one rank, allocated once for all programs that run in it. If an allocation fails, throws the exception
-/// of the executor's memory.
+/// The arenas of one rank, allocated once for all programs that the rank runs. If an allocation fails, throws the
+/// exception of the executor's memory.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})

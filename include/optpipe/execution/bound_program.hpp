@@ -15,8 +15,8 @@
 
 namespace optpipe::execution {
 
-/// A rank's program with addresses in place of buffer numbers. Any thread may construct a bound program, because the
-/// constructor uses neither the executor nor the memory.
+/// A rank's program in which buffer numbers have been replaced by addresses. Any thread may construct a bound program,
+/// because the constructor uses neither the executor nor the memory.
 class bound_program {
 public:
     /// One instruction, or the backward of a pair, with its addresses.
@@ -32,8 +32,8 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// The results of forwards in a group of stages. A gradient receives the results of the group's stages, and a
-        /// forward hands its own result to the group's gradients.
+        /// Results that the stages of a group compute in their forwards. A gradient gets the results of all stages of
+        /// its group. A forward hands its own result to the gradients of the group.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
         std::span<const slice_memory> keys_values{};
@@ -46,16 +46,17 @@ public:
         /// Position of the task's first entry in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
-        /// For a pair, its backward; and the memory that the pair takes while it runs.
+        /// For a pair, its backward. `pair_memory` is the memory that the pair takes while it runs.
         const task* backward = nullptr;
         stash_part pair_memory{};
     };
 
-    /// Throws `error` if the arenas, or the sizes granted to the engine, are smaller than the program needs.
+    /// Throws `error` if the arenas, or the sizes granted to the training engine, are smaller than the program needs.
     bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
-    /// For each lane, the largest number of commands that a step puts into it, plus one for the wait before the step.
+    /// Indexed by lane: the largest number of commands that a step puts into the lane, plus one for the wait before the
+    /// step.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};
@@ -78,7 +79,7 @@ private:
     void find_pieces(const rank_program& p, const arena_memory& room);
     [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
     [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const;
-    /// A stash part with the pieces of `first`, followed by the pieces of `second`.
+    /// A part of a stash that has the pieces of `first`, followed by those of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
     /// The memory from which a message is sent, or into which a message is received.
@@ -91,11 +92,12 @@ private:
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
-    /// The ends of all links. The vector is never reallocated, because tasks point to its elements.
+    /// The values at the ends of all links. The vector is never reallocated, because tasks point to its elements.
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;
-    /// Pieces of stashes that are partly offloaded. The container is a deque, because tasks point to its elements.
+    /// Pieces of stashes of which only a part is offloaded. The container is a deque, because tasks point to its
+    /// elements.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };
 
@@ -169,7 +171,7 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_pro
     return only_piece(p, id);
 }
 
-/// The links of an operation are sorted: inputs come before outputs, then they are sorted by kind of value, then by
+/// The links of an operation are sorted, first by direction (inputs before outputs), then by kind of value, then by
 /// stage or slice. An output that several stages use appears once.
 OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const operation_buffers& each, task& t) {
     const auto links = std::span{p.links}.subspan(each.first_link, each.links);

@@ -7,10 +7,10 @@
 
 namespace optpipe {
 
-/// Length of a problem's unit of time on the clock, in nanoseconds. The number may be fractional.
+/// Duration of a problem's unit of time on the clock, in nanoseconds. It may be fractional.
 using clock_time = std::chrono::duration<double, std::nano>;
 
-/// A time of a problem on the clock, rounded down to a nanosecond.
+/// A time of the problem, converted to the clock and rounded down to a nanosecond.
 [[nodiscard]] constexpr std::chrono::nanoseconds on_clock(duration time, clock_time unit) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time.value() * unit);
 }

@@ -37,22 +37,24 @@ template <class C> concept has_minimum = requires(C& by) {
     { by.minimum() } -> std::same_as<std::uint64_t>;
 };
 
-/// Communication between ranks outside of the messages of programs. Amounts are small, and communication is needed at
-/// most about once per step.
+/// Communication between ranks apart from the messages of programs. The texts are short, and are sent at most about
+/// once per step.
 ///
-/// Semantics: `publish(text)` on rank 0 sends a text of any length to all ranks, rank 0 included. `next_published()`
-/// returns the next text that has arrived, or nothing; texts arrive in the order of `publish`. `report(text)` on any
-/// rank sends a text to rank 0. `next_report()` on rank 0 returns these texts; the texts of each rank stay in order.
+/// Semantics: `publish(text)` on rank 0 sends a text of any length to all ranks, including rank 0. `next_published()`
+/// returns the next text that has arrived, or nothing. Texts arrive in the order in which they were published.
+/// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns these texts one by one. Texts
+/// of the same rank stay in order.
 ///
-/// `begin_minimum(value)` joins an all-reduce and returns at once. `minimum()` waits for the result of the all-reduce,
-/// which is the least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the
-/// result of the previous all-reduce. When rank 0 gets a result, rank 0 also has all reports that ranks sent before
-/// they joined that all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
+/// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
+/// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the
+/// previous one. When rank 0 gets a result, it also has all reports that ranks sent before they joined that all-reduce.
+/// Texts and results may arrive at any time, and are stored until the rank asks for them.
 ///
-/// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
-/// gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every call on
-/// every rank throws `execution_error`, which names the failed rank. Only `cancel`, and a `minimum()` whose result has
-/// already arrived, don't throw. The channel can't be used any more. Only one thread at a time may use the channel.
+/// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
+/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, the
+/// channel is unusable: every call on every rank throws `execution_error`, which names the failed rank. The only
+/// exceptions are `cancel`, and a `minimum()` whose result has already arrived. Only one thread at a time may use the
+/// channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -66,11 +68,11 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 
 /// A channel that carries texts between any two ranks.
 ///
-/// Semantics: `send(to, text)` returns at once. The text may arrive at any time. `to` may be the sender itself.
+/// Semantics: `send(to, text)` returns immediately, and the text may arrive at any time. `to` may be the sender itself.
 /// `receive(from)` waits for the next text of the rank `from`, in the order of sending. `send` and `receive` throw
 /// `execution_error` once a rank has failed, or if an awaited text doesn't arrive within the channel's time limit
-/// (`patience`). `receive` may still return a text that has already arrived. Only one thread at a time may use these
-/// functions. It may differ from the thread that uses the rest of a control channel.
+/// (`patience`). After a failure, `receive` may still return a text that had already arrived. Only one thread at a time
+/// may use `send` and `receive`. Another thread may use the other functions of the control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

@@ -17,19 +17,19 @@ namespace optpipe::execution {
 /// A letter from rank 0 to another rank, or from any rank to rank 0.
 struct control_letter {
     enum class kind_type : std::uint8_t {
-        text,  ///< a published text, or a report
+        text,  ///< a published text on its way from rank 0, or a report on its way to rank 0
         value, ///< a value (`begin_minimum`) on its way to rank 0, or the least value of all ranks on its way from rank
                ///< 0
-        peer,  ///< a text from one rank to another by way of rank 0; `value` is the receiver on the way to rank 0, and
-               ///< the sender on the way from rank 0
+        peer,  ///< a text from one rank to another, sent by way of rank 0; on the way to rank 0, `value` is the
+               ///< receiver, and on the way from rank 0, the sender
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
     std::string text{};
 };
 
-/// One rank's state in a control channel in which all letters go to or from rank 0. A `control_star` takes and gives
-/// letters. A carrier delivers them, in order between any two ranks.
+/// One rank's state in a control channel in which all letters go to or from rank 0. A `control_star` produces letters
+/// and takes those that arrive. A carrier delivers the letters, and keeps their order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
     [[nodiscard]] std::string next_of_peer(rank from);
 
-    /// Whether this rank has called `begin_minimum`, but not `read_minimum` since then.
+    /// Whether this rank has called `begin_minimum` and hasn't yet read the result by `read_minimum`.
     [[nodiscard]] bool is_under_way() const { return under_way_; }
     /// Whether the least value of all ranks is known.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
@@ -62,10 +62,10 @@ public:
     /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
-    /// Takes a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.
+    /// Handles a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
-    /// Removes and returns the letters to send.
+    /// Removes all letters from the outbox, and returns them.
     [[nodiscard]] std::vector<addressed> take_outbox();
 
 private:
@@ -80,11 +80,11 @@ private:
     std::size_t ranks_;
     std::deque<std::string> published_;
     std::deque<rank_text> reports_;
-    /// On rank 0, the values that the ranks have given since the last minimum.
+    /// On rank 0: the value of each rank for the all-reduce under way. Empty for ranks whose value hasn't arrived.
     std::vector<std::optional<std::uint64_t>> values_;
     std::optional<std::uint64_t> minimum_;
     bool under_way_ = false;
-    /// Texts received, by sender.
+    /// Texts received from other ranks, indexed by sender.
     std::vector<std::deque<std::string>> received_;
     std::vector<addressed> outbox_;
 };

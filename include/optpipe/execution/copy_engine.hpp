@@ -10,7 +10,7 @@
 
 namespace optpipe::execution {
 
-/// Copies all bytes of `from` to `to`. Both have the same size.
+/// Copies all bytes of `from` to `to`, which have the same size.
 struct copy_piece {
     std::span<std::byte> to;
     std::span<const std::byte> from;
@@ -29,10 +29,10 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy` appends copies from one arena to the other to the lane. All copies of a call end before the next
-/// command of the lane starts. `pieces` and the memory that they name stay in place until the step ends. If the
-/// training engine owns stashes (`buffer_owners`), `pieces` is empty. The training engine then needs its own
-/// `copy_engine`, which finds the tensors to copy by the label.
+/// Semantics: `copy` appends copies from one arena to another to the lane's commands. All copies of a call end before
+/// the next command of the lane starts. `pieces`, and the memory to which they refer, must stay valid until the step
+/// ends. If the training engine owns stashes (`buffer_owners`), `pieces` is empty. The training engine then needs its
+/// own `copy_engine`, which uses the label to find the tensors.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

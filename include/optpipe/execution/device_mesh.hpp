@@ -14,8 +14,8 @@
 
 namespace optpipe::execution {
 
-/// The number that the launcher gives to a process, among all processes that train the model. In contrast, a `rank` is
-/// a process of one pipeline.
+/// The number that the launcher gives to a process, among all processes that train the model. A `rank`, in contrast,
+/// counts the processes of one pipeline.
 using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.
@@ -58,20 +58,19 @@ struct mesh_place {
     friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
 };
 
-/// Processes that differ only in one coordinate: a pipeline, the replicas of a stage, or the parts of a stage's
-/// tensors.
+/// Processes that differ only in one coordinate. The processes of a group form a pipeline, hold the replicas of a
+/// stage, or hold the parts of a stage's tensors.
 struct mesh_group {
-    /// Number of the group among all groups along this dimension, counted from 0. It serves as the colour of
-    /// `MPI_Comm_split`.
+    /// Index of the group among all groups along this dimension. Serves as the colour for `MPI_Comm_split`.
     std::size_t number = 0;
-    /// Position of this process among the peers. It serves as the key of `MPI_Comm_split`.
+    /// Position of this process in `peers`. Serves as the key for `MPI_Comm_split`.
     std::size_t self = 0;
-    /// All processes of the group, sorted by the coordinate.
+    /// All processes of the group, sorted by the coordinate in which they differ.
     std::vector<world_rank> peers;
 };
 
-/// Pipelines × data × tensor parallelism as a mesh of processes. `order` lists the dimensions from the fastest-varying
-/// to the slowest. The default places the processes that exchange most next to each other, as Megatron-LM does
+/// A mesh of processes for pipeline, data and tensor parallelism. `order` lists the dimensions from the fastest-varying
+/// to the slowest. By default, processes that exchange most data are next to each other, as in Megatron-LM
 /// ("tp-dp-pp").
 class device_mesh {
 public:
@@ -118,8 +117,8 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// The group's number. Groups are numbered like processes, but without the coordinate along the group's own
-    /// dimension.
+    /// The index of a process's group along one dimension. Groups are numbered like processes, except that the
+    /// coordinate along this dimension is ignored.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)
@@ -132,7 +131,7 @@ private:
 };
 
 /// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
-/// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` distributes the bytes of
+/// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` must distribute the bytes of
 /// process 0 to all processes, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call
 /// `share_group_id` together. Throws the exceptions of `make` and `share`.
 template <class Make, class Share>

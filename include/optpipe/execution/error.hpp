@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A step couldn't be completed. The error names the rank, the operation, and the reason. All ranks throw the error of
-/// the rank where the failure started.
+/// A step that couldn't be completed. The error names the rank, the operation and the reason. All ranks throw the error
+/// of the rank where the failure started.
 class execution_error : public error {
 public:
     execution_error(optpipe::rank where, std::string operation, const std::string& reason)
@@ -18,7 +18,7 @@ public:
 
     [[nodiscard]] optpipe::rank rank() const { return rank_; }
     /// The operation that failed, such as "2F0" or "receive of 2F0 from rank 1". If the rank failed outside of an
-    /// operation, this is a description of what the rank did.
+    /// operation, this describes what the rank was doing.
     [[nodiscard]] const std::string& operation() const { return operation_; }
     [[nodiscard]] const std::string& reason() const { return reason_; }
 

@@ -50,17 +50,17 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 ///
 /// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine. `commands` is
 /// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
-/// has ended. The caller then sees all results. `finish` throws `execution_error` if something failed on any rank: an
-/// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device.
-/// `finish` throws only once nothing on this rank uses the buffers any more. The error is the same on all ranks. After
-/// it, the executor can't be used any more. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
+/// has ended. All results are then visible to the caller. `finish` throws `execution_error` if something failed on any
+/// rank: an exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed
+/// device. `finish` throws only when nothing on this rank uses the buffers any longer. The error is the same on all
+/// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
 /// ranks.
 ///
-/// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
-/// The rank where the failure started reports the reason. The other ranks report that one of their messages hasn't
-/// ended.
+/// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, each detect a failure on their
+/// own. The rank where the failure started reports the reason, and the other ranks report that one of their messages
+/// hasn't ended.
 ///
-/// Lanes and markers are destroyed before the executor.
+/// Lanes and markers must be destroyed before the executor.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
@@ -71,8 +71,8 @@ struct task_times {
     std::chrono::nanoseconds end{};
 };
 
-/// A lane that records the times of its tasks (launches, copies, exchanges) since the last `forget_times`, in the order
-/// of the tasks. Read them after the executor has finished.
+/// A lane that records the times of its tasks (launches, copies, exchanges) in the order of the tasks. `forget_times`
+/// discards all times recorded until then. Read the times only after the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;

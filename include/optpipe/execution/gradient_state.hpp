@@ -13,32 +13,33 @@ namespace optpipe::execution {
 
 /// The optimizer's decision on the gradients of a step.
 struct update_decision {
-    /// The factor by which every gradient is multiplied before the update, at most 1. If 0, the step is skipped because
-    /// a gradient overflowed.
+    /// The factor, at most 1, by which every gradient is multiplied before the update. If 0, a gradient has overflowed
+    /// and the step is skipped.
     double scale = 1.0;
     [[nodiscard]] bool is_skip() const { return scale == 0.0; }
     friend bool operator==(const update_decision&, const update_decision&) = default;
 };
 
-/// Facts about the gradients of a step: one sum of squares for each stage whose gradients are known, and whether ranks
-/// made their updates under different decisions. The state passes through all ranks, and each rank adds the sums of its
-/// own stages.
+/// The knowledge about the gradients of a step. The state has a sum of squares for each stage whose gradients are
+/// known, and whether some ranks made their updates under different decisions. The state passes through all ranks, and
+/// each rank adds the sums of its own stages.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
-    /// Reads the state that `text` wrote. Throws `error` if the state is for another number of stages.
+    /// Reads a state that was written by `text`. Throws `error` if the state has another number of stages.
     gradient_state(std::size_t stages, std::string_view text);
-    /// The numbers of the state as bytes in memory. All ranks must run on machines of the same kind.
+    /// The numbers of the state, as their bytes in memory. All ranks must run on machines of the same kind.
     [[nodiscard]] std::string text() const;
 
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
-    /// The decision that follows from this state. It is final if the state has all gradients. The step is skipped if
-    /// the sum of squares isn't finite; otherwise, gradients are scaled down to `max_norm`. The squares are summed in
-    /// the order of stages, so the sum is the same to the last bit for any order of the ranks.
+    /// The decision that follows from this state. The decision is final if the state has all gradients. If the sum of
+    /// squares isn't finite, the step is skipped. If it is finite, gradients with a norm above `max_norm` are scaled
+    /// down to `max_norm`. The squares are summed in the order of stages, so the order of ranks doesn't change any bit
+    /// of the sum.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
-    /// Records that a rank made its update under this decision.
+    /// Records the decision under which a rank made its update.
     void note(const update_decision& made);
     /// Whether all ranks have made their updates under the same decision.
     [[nodiscard]] bool is_unanimous() const { return !differ_; }
@@ -61,7 +62,7 @@ namespace optpipe::execution {
 
 namespace detail {
 
-/// The text has this scale if no rank has made a decision yet.
+/// The text contains this scale until a rank has made a decision.
 inline constexpr double no_scale = -1.0;
 
 } // namespace detail

@@ -25,42 +25,42 @@
 
 namespace optpipe {
 
-/// Makes the programs of all ranks from the text of a plan. If this function throws, the rank refuses the plan.
+/// Makes the programs of all ranks from the text of a plan. If the function throws, the rank refuses the plan.
 using program_maker = std::function<per_rank<rank_program>(const std::string& plan)>;
 
 /// The outcome of a published plan.
 struct handover_result {
-    /// The number of the plan, counted from 1. 0 is the program with which a run starts.
+    /// The number of the plan, counted from 1. The program with which a run starts has number 0.
     std::uint64_t version = 0;
     bool accepted = false;
     /// On rank 0, one sentence for each rank that refused the plan, with the reason.
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and can replace it by the program of a better plan. All ranks replace
-/// their programs between the same two steps, or none do.
+/// Runs one rank's program, step after step, and can replace the program by that of a better plan. Either all ranks
+/// replace their programs between the same two steps, or none do.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. This thread uses neither lanes nor memory of the executor. All
-/// programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and markers that
-/// are missing for the next program, because only one thread may use an executor. After that, the rank is ready.
+/// them and binds them to addresses in the arenas. This thread uses neither the lanes nor the memory of the executor.
+/// All programs of a rank share lanes and markers. Between two steps, the training thread opens any lanes and markers
+/// that the next program needs in addition, because only one thread may use an executor. A rank is ready once these are
+/// open.
 ///
-/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result is the minimum of
-/// all votes. The vote starts before the step is issued and is read after the step ends. All ranks read the same
-/// result. After the step, all ranks switch to the plan, or all drop it, or all wait. The step of the switch isn't
-/// announced in advance, so no announcement can be late.
+/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
+/// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
+/// read the same result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in
+/// advance when to switch, so no announcement can be late.
 ///
-/// A rank refuses a plan for one of four reasons. It can't make programs from the plan. `check_programs` rejects the
-/// programs. The programs differ from the first program in the rank's stages or in the microbatches. The programs need
-/// larger arenas, or more lanes or markers, than are available. If a rank refuses, all ranks keep their current
-/// program.
+/// A rank refuses a plan from which it can't make programs, or whose programs `check_programs` rejects. A rank also
+/// refuses a program that has other stages or microbatches than its first program, or that needs larger arenas, more
+/// lanes or more markers than are available. If a rank refuses, all ranks keep their current program.
 ///
-/// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
-/// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
-/// keeps running the program that it captured.
+/// The channel must belong to the executor. Use `control` of a `threads::cluster` or an `mpi::member`. For NCCL, use
+/// the channel of a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued rather than captured, because a
+/// step that a CUDA executor has captured keeps running the old program.
 ///
-/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and no other code
-/// uses the channel during this time. Only the thread that issues may use the handover.
+/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover. No other code uses
+/// the channel while the handover exists. Only the thread that issues may use the handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with the program `first`. Each arena has the size that `first` needs, or the size in `room` if that is
@@ -74,22 +74,23 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// On rank 0, publishes a plan. All ranks run this plan as soon as all are ready. If another plan is under way,
-    /// this plan waits, and replaces any other waiting plan.
+    /// Publishes a plan. Call it on rank 0. All ranks run this plan as soon as all are ready. If another plan is under
+    /// way, this plan waits for it, and replaces any plan that was already waiting.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
         publish_waiting();
     }
 
-    /// Runs one complete step, then the handover of a plan for which all ranks are ready. Throws `execution_error` if
-    /// the step can't be completed, or another rank is gone. In this case, executor and channel can't be used any more.
+    /// Runs one complete step. After the step, switches to a new plan if all ranks are ready for it. Throws
+    /// `execution_error` if the step can't be completed, or if another rank is gone. After an error, executor and
+    /// channel are unusable.
     void step() {
         step([] {});
     }
     /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During the call of `ran`,
-    /// `program()` and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of
-    /// the next steps.
+    /// `program()` and `times()` still belong to the step that just ended. Reports made in `ran` reach rank 0 after one
+    /// of the next steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();
@@ -112,7 +113,7 @@ public:
     }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
-    /// On rank 0, the next text that a rank has sent by `report`. The texts of each rank stay in order.
+    /// The next text that a rank has sent by `report`. Call it on rank 0. Texts of the same rank stay in order.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
         read_reports();
         if (reports_.empty()) return std::nullopt;
@@ -121,17 +122,17 @@ public:
         return next;
     }
 
-    /// Number of the plan whose program the next step runs; the same on all ranks.
+    /// Number of the plan that the next step runs. The same on all ranks.
     [[nodiscard]] std::uint64_t version() const { return version_; }
     [[nodiscard]] const rank_program& program() const { return program_; }
-    /// Number of plans that were accepted or dropped; the same on all ranks.
+    /// Number of plans that have been accepted or dropped. The same on all ranks.
     [[nodiscard]] std::uint64_t settled() const { return settled_; }
     /// Whether this rank has loaded a plan and waits for the other ranks.
     [[nodiscard]] bool is_ready() const { return is_ready_; }
     /// The outcome of the last plan that was accepted or dropped.
     [[nodiscard]] const handover_result& last_result() const { return result_; }
 
-    /// The times of the current program; see `runner::times`.
+    /// The measured times of the current program's instructions. See `runner::times`.
     [[nodiscard]] auto times() const { return runner_.times(); }
     void forget_times() { runner_.forget_times(); }
 
@@ -142,12 +143,12 @@ private:
         rank_program program{};
     };
 
-    // The first character of a report tells whether it is a refusal.
+    // The first character of a report tells whether the report is a refusal.
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // The votes on plan v. The plan is settled once the least vote of all ranks is at least `refused(v)`. Before that,
-    // no rank votes on the next plan.
+    // The votes on plan v. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on plan v
+    // + 1 before plan v is settled.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
@@ -169,8 +170,8 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps. Takes the next published plan, or makes this rank ready for a prepared plan. Doesn't
-    /// wait for other ranks.
+    /// Called between two steps. Takes the next published plan, or loads a plan that has been prepared. Doesn't wait
+    /// for other ranks.
     void advance() {
         // The next plan arrives only after the previous plan was accepted or dropped.
         if (auto plan = channel_.next_published())
@@ -191,7 +192,7 @@ private:
             vote_ = refused(v);
         }
     }
-    /// Called after a step. `least` is the least vote of all ranks.
+    /// Called after a step with the least vote of all ranks.
     void settle(std::uint64_t least) {
         if (least < refused(settled_ + 1)) return;
         ++settled_;
@@ -208,7 +209,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// On rank 0, sorts the reports that have arrived.
+    /// Separates the refusals from the other reports that have arrived. Call it on rank 0.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();
@@ -232,8 +233,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded. Before that, this is the last plan that was replaced or dropped. The
-    /// preparer destroys that plan when the next plan arrives.
+    /// The plan under way, or, until this rank has loaded it, the last plan that was replaced or dropped. The preparer
+    /// destroys that old plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -13,7 +13,7 @@ namespace optpipe::execution {
 
 /// The lanes and markers of one rank, shared by the programs of a run. Only one program at a time has commands in the
 /// lanes, so the next program can use the same lanes and markers. Lanes and markers stay open until the pool is
-/// destroyed. Only the thread that issues may use the pool. The executor outlives the pool.
+/// destroyed. Only the thread that issues may use the pool. The executor must outlive the pool.
 template <class Executor> class lane_pool {
 public:
     using lane_type = lane_of<Executor>;
@@ -23,8 +23,8 @@ public:
     lane_pool(const lane_pool&) = delete;
     lane_pool& operator=(const lane_pool&) = delete;
 
-    /// One lane of each kind in `kinds`; all kinds differ. `commands` has the number of commands for which each lane
-    /// needs room. Opens lanes that are missing, and throws the executor's exception if that fails.
+    /// Returns one lane of each kind in `kinds`. Contract: all kinds differ. `commands` has the number of commands for
+    /// which each lane needs room. Opens lanes that are missing. If that fails, throws the executor's exception.
     [[nodiscard]] std::vector<lane_type*> lanes(std::span<const lane_kind> kinds,
                                                 std::span<const std::size_t> commands) {
         std::vector<lane_type*> taken;
@@ -53,7 +53,7 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets lanes with exactly the room that it needs. Later plans may need more waits. If so, the
+        // The first program gets lanes with exactly as much room as it needs. If a later plan needs more waits, the
         // room is doubled, so that new lanes are rarely needed.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
@@ -62,7 +62,7 @@ private:
     }
 
     Executor* executor_;
-    // The containers are deques, because programs point to their elements. Lanes are declared last, and destroyed
+    // The containers are deques, because programs point to their elements. Lanes are declared last and thus destroyed
     // first, because they use markers.
     std::deque<marker_type> markers_;
     std::deque<pooled_lane> lanes_;

@@ -17,9 +17,9 @@
 
 namespace optpipe::execution {
 
-/// A program that is ready to run: it has addresses, lanes and markers. Only the thread that issues may use it.
-/// Executor, model, the program's arenas and its lanes outlive it. Any thread may destroy a loaded program once its
-/// steps have ended.
+/// A program that is ready to run, with addresses, lanes and markers. Only the thread that issues may use a loaded
+/// program. Executor, model, arenas and lanes must outlive it. Any thread may destroy a loaded program once its steps
+/// have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
@@ -54,7 +54,7 @@ public:
             if (const auto kind = program_.lane_kinds[l]; !carries_messages(kind) && kind != lane_kind::reduce)
                 lanes_[l]->wait(until);
     }
-    /// Makes the next step wait for the marker before its computations and copies.
+    /// The measured times of the program's instructions, in the order of the program.
     [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
         std::vector<std::span<const task_times>> left;
         for (const auto* lane : lanes_)
@@ -102,7 +102,7 @@ private:
         back.pair_memory = t.pair_memory;
         model.overlap(on, forward_of(t), back);
     }
-    /// The data of the first value; empty if there is none.
+    /// The data of the first value. Empty if there are no values.
     template <class Value> static auto first_of(std::span<const Value> values) {
         return values.empty() ? decltype(values.front().data){} : values.front().data;
     }
@@ -177,7 +177,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// The messages of one exchange, with addresses in the engine's memory.
+    /// Buffer for the messages of one exchange, whose addresses the engine supplies.
     std::vector<message_end> messages_;
 };
 

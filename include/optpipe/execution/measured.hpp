@@ -22,33 +22,33 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// The measured times as a schedule, in the units of the problem, relative to the start of the first operation. All
-/// functions on schedules can then compare it with the plan.
+/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation.
+/// Functions on schedules can compare this schedule with the plan.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
-/// Largest number of bytes of an arena in use at once. A buffer is in use from the start of its first instruction to
-/// the end of its last. At one instant, buffers are freed before other buffers are taken. Only measured buffers count.
-/// If there are none, the result is 0.
+/// Largest number of bytes of an arena that are in use at the same time. A buffer is in use from the start of its first
+/// instruction to the end of its last. Memory that is freed at an instant can be taken again at the same instant. Only
+/// buffers whose instructions were measured count. If there are none, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges. A duration begins at the time when both ends of the message were ready.
-/// Messages with an end that wasn't measured are left out. Each duration is divided by the size of the edge and by the
-/// microbatch's factor. For messages that share an exchange, only the end of the whole exchange is known. No duration
-/// is negative, although one side's end may be observed before the other side's start.
+/// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message
+/// is left out if one of its ends wasn't measured. Each duration is divided by the size of the edge and by the
+/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. If one
+/// side's end was observed before the other side's start, the duration counts as 0.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
-/// Compares the planned with the measured durations of messages.
+/// Compares the planned durations of messages with the measured ones.
 [[nodiscard]] time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
                                                clock_time time_unit);
 
-/// Durations of the reductions by stage, for `simulate_reductions`; 0 for reductions that weren't measured. A duration
+/// Durations of the reductions of each stage, for `simulate_reductions`. 0 if a reduction wasn't measured. A duration
 /// includes the wait for other pipelines.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
-/// Adds the measurements of operations, messages and memory that some or all ranks made in a step. `bytes_per_unit`
-/// converts the peak of a rank to the memory unit of the problem.
+/// Adds to the profile what some or all ranks measured in a step: operations, messages and memory. `bytes_per_unit`
+/// converts a rank's peak to the problem's unit of memory.
 void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
               clock_time time_unit, double bytes_per_unit);
 
@@ -67,8 +67,8 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 namespace optpipe {
 namespace detail {
 
-/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have the
-/// times of the pair.
+/// Calls `visit(operation, times)` for all computations and copies that were measured. The forward and the backward of
+/// a pair both have the times of the pair.
 template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {
@@ -77,7 +77,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
-/// Calls `visit(part, rank, times)` for the measured end of each message on this side.
+/// Calls `visit(part, rank, times)` for each message whose end on this side was measured.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)
@@ -88,8 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message, divided by the time for a message between its ranks; 0 if the message isn't along
-/// an edge.
+/// The planned duration of a message, relative to the time for a message between its ranks. 0 if the message isn't
+/// along an edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;
@@ -133,7 +133,7 @@ OPTPIPE_INLINE std::size_t high_water(const rank_times& r, memory_arena arena) {
 OPTPIPE_INLINE std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                  clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
-    /// The content of a message, and its sender and receiver.
+    /// Identifies a message by its content, its sender and its receiver.
     using message_key = std::tuple<operation, value_kind, stage, rank, rank>;
     std::map<message_key, execution::task_times> sent;
     detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank from, const execution::task_times& when) {

@@ -18,11 +18,12 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
     { from.host(bytes) } -> slab;
 };
 
-/// Allocates the arenas of a rank, one call per arena.
+/// Allocates the arenas of a rank. Each arena takes one call.
 ///
 /// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. The slab's
-/// `memory()` is aligned for any type; on a GPU, it is aligned to 256 bytes. If an allocation fails, a child of
-/// `optpipe::error` is thrown. The host can access the bytes of host slabs, but perhaps not those of device slabs.
+/// `memory()` is aligned for any type; on a GPU, it is aligned to 256 bytes. If an allocation fails, `device` or `host`
+/// throws a child of `optpipe::error`. The host can access the bytes of host slabs, but not always those of device
+/// slabs.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

@@ -20,18 +20,19 @@
 namespace optpipe::execution {
 
 struct post_validation_options {
-    /// Limit on the norm of the gradients of all stages together. Larger gradients are scaled down to this norm.
+    /// Limit on the norm of the gradients of all stages together. Gradients with a larger norm are scaled down to the
+    /// limit.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the previous ranks in the order, so ranks
-    /// that end late should come late (`order_of_ends`). Results don't depend on the order.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for all ranks before it in the order, so ranks
+    /// whose program ends late should be late in the order (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
-    /// Makes every rank wait for all gradients before its update, as without post-validation. Meant for comparisons.
+    /// Makes every rank wait for all gradients before its update, as without post-validation. Useful for comparisons.
     bool barrier = false;
 };
 
-/// The ranks, sorted by the time at which they end in a schedule. The result is 0, 1, … in ZB-H2, and the reverse in
-/// 1F1B.
+/// The ranks, sorted by the time at which their last operation ends in a schedule. The result is 0, 1, … in ZB-H2, and
+/// the reverse in 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
 /// The path of the gradient state through the ranks, as seen from one rank.
@@ -40,7 +41,7 @@ public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// The previous rank in the order, and the next rank; empty if there is none.
+    /// The previous rank in the order; empty for the first rank. `next` is the next rank; empty for the last rank.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }
@@ -51,43 +52,43 @@ private:
     rank last_{};
 };
 
-/// The stages that a rank updates, in the order of its program. Throws `error` if the program updates no stage.
+/// The stages that a rank updates, in the order of its program. Throws `error` if the program has no updates.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
-/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
-/// `runner` and `handover` take the wrapper in place of the model. Their programs must have updates.
+/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4). This class wraps a reversible model.
+/// Pass the wrapper to `runner` or `handover` in place of the model. Programs must have updates.
 ///
-/// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
-/// Waiting for all gradients before the update would be a barrier in the middle of training. With post-validation, a
-/// rank adds its own gradients to the state that it receives from the previous ranks. It makes its updates with this
-/// state, and passes the state on. The last rank knows all gradients, and tells all ranks the decision. Each rank reads
-/// this decision before its first backward of the next step, after the forwards of its warm-up. If a rank made its
-/// updates with another decision, the rank revises them (`revise`). After the revision, parameters are bitwise the same
-/// as with a barrier.
+/// The gradients of all ranks determine whether a step is skipped, and by which factor its gradients are scaled. If
+/// ranks waited for all gradients before their updates, this wait would be a barrier between two steps. With
+/// post-validation, a rank adds its own gradients to the state that it receives from the previous ranks. The rank makes
+/// its updates with this state, and passes the state on. The last rank knows all gradients, and tells all ranks the
+/// decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its first
+/// backward. If a rank made its updates with another decision, it revises them (`revise`). Parameters are then bitwise
+/// the same as with a barrier.
 ///
-/// If any rank had to revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
-/// a revision is void, because some forwards used wrong parameters. The remaining computations of a void step do
-/// nothing, while messages and copies go on, so that the program stays consistent. All ranks detect a void step by
+/// If any rank must revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
+/// the revision is void, because some of its forwards used wrong parameters. In a void step, all remaining computations
+/// do nothing. Messages and copies go on, so that the program stays consistent. All ranks detect a void step by
 /// `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());
 ///     model.finish(executor);
 ///
-/// A void step takes the time of its messages, copies and first forwards. Overflows are rare, and gradients should
-/// rarely need scaling. If most steps are void, the barrier is faster. If the reversible optimizer keeps a copy of
-/// parameters and moments, the copy takes memory.
+/// A void step takes as long as its messages, copies and first forwards. Overflows are rare, and gradients should
+/// rarely need scaling. If most steps are void, the barrier is faster. The reversible optimizer may need memory for a
+/// copy of parameters and moments.
 ///
-/// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must check the positions, because a void step may deliver wrong data.
-/// Replicas of a pipeline (`reduce`) need bitwise equal gradients, so that all detect the same void steps.
+/// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
+/// model that reads positions from its input must therefore check these positions. Replicas of a pipeline (`reduce`)
+/// need bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///
 /// Contract: all ranks run equally many steps with the same options. Ranks of one process run on separate threads. The
 /// program that runs has the same stages as the program given to the constructor. Model and channel outlive the
-/// wrapper. The lanes of one rank make the calls that run tasks; the thread that issues makes the other calls, between
-/// two steps.
+/// wrapper. The calls that run tasks come from the lanes of one rank. All other calls come from the thread that issues,
+/// between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.
@@ -121,8 +122,8 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Makes all updates of the rank in the last call of a step, because only then the gradients of all its stages are
-    /// known.
+    /// Makes all updates of the rank in the last call of a step, because the gradients of all its stages aren't known
+    /// before.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;
@@ -138,16 +139,16 @@ public:
         return model_->message(what);
     }
 
-    /// Whether the last step was void and must be run again; the same on all ranks.
+    /// Whether the last step was void and must be run again. All ranks return the same value.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// Validates the updates of the last step. Call it once, after this step. Throws the exceptions of the executor's
-    /// `finish`.
+    /// Validates the updates of the last step. Call it once, after the last step. Throws the exceptions of the
+    /// executor's `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},
                     validation{this});
         on.finish();
-        is_void_ = false; // no step was run
+        is_void_ = false; // no step was run in the meantime
     }
 
 private:
@@ -201,7 +202,7 @@ private:
     std::vector<stage> own_stages_;
     /// Number of updates requested in this step.
     std::size_t updates_ = 0;
-    /// The decision under which the last updates were made, until it is validated.
+    /// The decision under which the last updates were made. Empty once the updates are validated.
     std::optional<update_decision> made_;
     bool is_void_ = false;
     bool was_void_ = false;

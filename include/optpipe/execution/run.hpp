@@ -19,12 +19,12 @@
 
 namespace optpipe {
 
-/// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations. A step
-/// only issues instructions, one after the other, from the calling thread. Between two steps, another program can
+/// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations. During a
+/// step, the calling thread only issues instructions, one after the other. Between two steps, another program can
 /// replace the current program in the same arenas (`bind`, `load`, `replace`).
 ///
-/// Contract: `check_programs` accepts the programs of all ranks together. The programs of a step come from one plan.
-/// Executor and model outlive the runner.
+/// Contract: `check_programs` accepts the programs of all ranks together. All ranks run programs of the same plan in a
+/// step. Executor and model outlive the runner.
 template <class Executor, class Model> class runner {
     static_assert(execution::check_executor<Executor>());
     using lane_type = execution::lane_of<Executor>;
@@ -41,14 +41,14 @@ public:
         program_ = load(bind(p));
     } catch (...) {
         on.cancel("loading its program", caught_reason());
-        on.finish(); // throws the common error of all ranks
+        on.finish(); // throws the same error on all ranks
         throw;
     }
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if the other program is for
-    /// another rank, uses functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if that program is for another
+    /// rank, needs functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -58,19 +58,19 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program the lanes and markers of the current program, and more lanes and markers if needed. Call it
-    /// between two steps. Throws the executor's exceptions.
+    /// Gives the program the lanes and markers of the current program, and opens more if needed. Call it between two
+    /// steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
-    /// Makes the next step run `next`, and returns the previous program. Call it between two steps.
+    /// Makes `next` the program of the next step, and returns the previous program. Call it between two steps.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
     }
 
-    /// Moves `bytes` to the host and back before the next step, and measures the transfers. `what` is the offload that
-    /// the result names. Returns false, and does nothing, if the arenas are too small or belong to the engine. Call it
-    /// between two steps.
+    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. The result names the
+    /// offload `what`. If the arenas are too small or belong to the training engine, returns false and does nothing.
+    /// Call it between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -88,13 +88,14 @@ public:
             issue();
         } catch (...) {
             executor_->cancel("issuing", caught_reason());
-            executor_->finish(); // throws the common error of all ranks
+            executor_->finish(); // throws the same error on all ranks
             throw;
         }
         executor_->finish();
     }
 
-    /// Times of the instructions since `forget_times`, in the order of the program. Call it after one complete step.
+    /// Times of the instructions since the last `forget_times`, in the order of the program. Call it after one complete
+    /// step.
     [[nodiscard]] std::vector<execution::task_times> times() const requires execution::timed_lane<lane_type> {
         return program_->times();
     }
@@ -122,12 +123,12 @@ private:
     Model* model_;
     // Lanes are destroyed first, because they use the program and the memory.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here, because the constructor has a
-                                              // try block
+    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts if there is an initializer here, because the
+                                              // constructor has a try block
     execution::lane_pool<Executor> lanes_;
 };
 
-/// Runs one step of one rank. To run several steps, make one `runner`.
+/// Runs one step of one rank. To run several steps, use a `runner`.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

@@ -12,12 +12,12 @@
 
 namespace optpipe::execution {
 
-/// A part of a stash, as a list of pieces. It is a single piece if possible, and has no pieces if it has no bytes. With
-/// `part_placement::contiguous`, a part is always a single piece, unless only some of it is offloaded. In this case,
-/// the offloaded piece is first, and the rest is second.
+/// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
+/// possible. With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded.
+/// If only some of a part is offloaded, the first piece is the offloaded one, and the second piece is the rest.
 using stash_part = std::span<const std::span<std::byte>>;
 
-/// The only piece of a part; empty if the part has no bytes. Throws `error` if the part has several pieces.
+/// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
 [[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
     if (part.size() > 1) throw error{"a part of a stash lies in several pieces: lower with part_placement::contiguous"};
     return part.empty() ? std::span<std::byte>{} : part.front();
@@ -41,12 +41,12 @@ struct slice_memory {
 
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are gone by then. The size of `kept` is the most
-// that the weight gradient may need of the held memory, min(held, weight_stash), unless `lowering_options::kept` says
-// otherwise.
+// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` have been freed by then. The size of `kept` is the
+// largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
+// `lowering_options::kept` specifies another size.
 
-/// The buffers of a forward. A stage that no other stage feeds has no input. A stage that feeds no other stage has no
-/// output.
+/// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
+/// stages has no output.
 struct forward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -54,28 +54,28 @@ struct forward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// The storage option of the stash, as a position in the problem's list for the stage. It is the same in all tasks
-    /// of this stage and microbatch.
+    /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
+    /// microbatch have the same option.
     storage_index storage = 0;
-    /// The inputs of all edges, by stage; `input` is the first of them.
+    /// The inputs along all edges, sorted by stage. `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The places for the output; `output` is the first of them. The same activation goes to all places. There are
-    /// several places if some consumers are on other ranks, or if edges hold memory. Each place names its first
-    /// consumer.
+    /// The buffers for the output. `output` is the first of them. The same activation must be written to all buffers in
+    /// `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory. Each buffer
+    /// names its first consumer.
     std::span<const handed_value> outputs{};
-    /// The places for this stage's share of the result of its group. All gradients of the group get this share.
+    /// The buffers for this stage's share of its group's result. All gradients of the group receive this share.
     std::span<const handed_value> partials{};
-    /// Keys and values of a sequence's slices up to this one, in their order. The last entry is this slice's own, which
-    /// the forward writes.
+    /// Keys and values of the sequence's slices up to this one, in the order of the slices. The forward writes the last
+    /// entry, which belongs to this slice.
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of a recomputation. It runs at any time before the backward, but after the forward or, if the stash is
-/// offloaded, the reload.
+/// The buffers of a recomputation. A recomputation may run at any time between the forward (or the reload, if the stash
+/// is offloaded) and the backward.
 struct recompute_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
-    /// Contents as the forward left them.
+    /// Has the contents that the forward wrote.
     stash_part kept{};
     stash_part freed{};
     /// Memory for the rest of the activation. The backward gets `kept`, `freed`, `restored_kept` and `restored_freed`
@@ -83,41 +83,41 @@ struct recompute_task {
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// Keys and values as the forwards left them.
+    /// Keys and values that the forwards wrote.
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of an input gradient. A stage that gets no gradient from other stages has no input. A stage that hands
-/// no gradient on has no output.
+/// The buffers of an input gradient. A stage that receives no gradient from other stages has no input. A stage that
+/// hands no gradient on has no output.
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
-    /// The gradient at the stage's output, and the gradient at its input.
+    /// The gradient at the stage's output. `output` is the gradient at its input.
     std::span<const std::byte> input{};
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than these parts
-    /// together. Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`),
-    /// or a problem without full backwards.
+    /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts together. Empty in a
+    /// full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a problem without
+    /// full backwards.
     stash_part added{};
-    /// The memory that a RECOMPUTE restored; empty if no RECOMPUTE ran before this task. With a storage option that has
-    /// `backward_extra`, this task itself recomputes.
+    /// The memory that a RECOMPUTE restored. Empty if no RECOMPUTE ran before this task. With a storage option that has
+    /// `backward_extra`, this task does the recomputation itself.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
-    /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
-    /// these gradients. `input` is the first of them.
+    /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
+    /// of the output. `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The gradients at the inputs, one for each stage from which an input came; `output` is the first of them.
+    /// The gradients at the inputs, one for each stage from which an input came. `output` is the first of them.
     std::span<const handed_value> outputs{};
     /// The shares of all stages of the group (`forward_task::partials`), including this stage.
     std::span<const received_value> partials{};
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. The
+    /// The gradients of keys and values of all earlier slices of the sequence, followed by those of this slice. The
     /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The
     /// backward of the last slice runs first, and sets the gradients of keys and values. All other backwards add to the
     /// gradients of earlier slices.
@@ -151,28 +151,28 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 
 /// The stages of the user's model that are on one rank.
 ///
-/// Semantics: `launch` of the compute lane makes the calls, in the order of the schedule, one at a time. `forward`
-/// reads the input, and writes the output and the whole stash. `freed` exists until the input gradient is done, and
-/// `kept` exists until the weight gradient is done. In the meantime, `freed` and `kept` may move to the host and back
-/// to another address. `backward_input` reads the gradient at the output and writes the gradient at the input. It also
-/// stores all data for `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the
-/// gradients of the parameters. Stages with frozen weights need no `backward_weight`, and stages without gradients have
-/// no backward at all. On a device, the model's functions only put work into the lane, and buffers stay in place until
-/// this work ends. An exception ends the step on all ranks.
+/// Semantics: work on the compute lane makes the calls, in the order of the schedule, one at a time. `forward` reads
+/// the input, and writes the output and the entire stash. `freed` exists until the input gradient is done, and `kept`
+/// exists until the weight gradient is done. In the meantime, `freed` and `kept` may move to the host and back to
+/// another address. `backward_input` reads the gradient at the output and writes the gradient at the input.
+/// `backward_input` also stores all data for `backward_weight` in `kept`, `restored_kept` and `added`.
+/// `backward_weight` adds to the gradients of the parameters. Stages with frozen weights need no `backward_weight`, and
+/// stages without gradients have no backward at all. On a device, the model's functions only put work into the lane,
+/// and buffers stay valid until this work ends. An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that can do both halves of a backward in one call, which is faster. Without `backward`, a B calls
+/// A model that can do the two halves of a backward in one call, which is faster. Without `backward`, a B calls
 /// `backward_input`, then `backward_weight`. Without `backward`, problems must have `full_backward = false` if a weight
 /// stash is larger than its activation.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward of two microbatches as one task, so that one of them computes while
-/// the other communicates. `overlap` does the same as `forward` for the first task, and the same as `backward` for the
-/// second (the same as `backward_input` if `is_full` is false). Neither task uses a buffer that the other task writes.
-/// Loading a program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the
-/// second task.
+/// the other communicates. `overlap` does for the first task what `forward` does. For the second task, `overlap` does
+/// what `backward` does, or `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
+/// writes. A program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a
+/// `cuda::side_stream` for the second task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;
@@ -180,34 +180,34 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
 /// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over these
-/// pipelines. `launch` of a separate lane calls `reduce` after all weight gradients of the stage and before the stage's
-/// update. At the same time, the compute lane continues with other stages. All pipelines reduce their stages in the
-/// same order. Loading a program with reductions fails for a model without `reduce`.
+/// pipelines. Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's
+/// update. In the meantime, the compute lane continues with other stages. All pipelines reduce their stages in the same
+/// order. A program with reductions can't be loaded for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };
-/// A model with an optimizer. Loading a program with updates fails for a model without `update`.
+/// A model with an optimizer. A program with updates can't be loaded for a model without `update`.
 template <class M, class L> concept has_update = requires(M& model, L& on, stage which) {
     { model.update(on, which) } -> std::same_as<void>;
 };
 
 /// A model whose forward may hold less than the backward needs. `recompute` restores the rest before `backward_input`
-/// or `backward`. The schedule determines the stages and microbatches for which `recompute` is called. Loading a
-/// program with a RECOMPUTE fails for a model without `recompute`.
+/// or `backward`. The schedule determines the stages and microbatches for which `recompute` is called. A program with a
+/// RECOMPUTE can't be loaded for a model without `recompute`.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model whose engine owns the buffers of messages (`buffer_owners`). It serves transports that need addresses.
-/// `message(label)` is the memory from which this message is sent, or into which it is received. `message` is called
-/// when the exchange is issued. The memory stays valid until the exchange ends. Without `message`, the transport gets
-/// no bytes and relies on the labels.
+/// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
+/// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
+/// called when the exchange is issued, and the memory must stay valid until the exchange ends. Without `message`, the
+/// transport gets no bytes and relies on the labels.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
 
-/// A model for evaluation or inference: it declares `static constexpr bool forward_only = true;`, and needs only
-/// `forward`. Loading a program with any other task fails.
+/// A model for evaluation or inference. It declares `static constexpr bool forward_only = true;`, and needs only
+/// `forward`. A program with any other task can't be loaded for such a model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
@@ -225,8 +225,8 @@ template <class M, class L> consteval bool check_stage_model() {
     }
 }
 
-/// Like `check_stage_model`, for a model that runs pairs. Assert this check if plans may have pairs. Without it, a
-/// program with pairs is refused only when it is loaded.
+/// Like `check_stage_model`, for a model that runs pairs. Use this check in a `static_assert` if plans may have pairs.
+/// Without the check, a program with pairs is refused only when it is loaded.
 template <class M, class L> consteval bool check_overlapping_stage_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_overlap<M, L>,

@@ -9,15 +9,15 @@
 
 namespace optpipe::execution {
 
-/// The number of sends and receives that every exchange must at least accept.
+/// The number of sends and receives that every transport must accept in one exchange.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the peer, and the operation that produces the message. The operation determines
+/// One end of a message. `label` names the peer, and the operation that produces the message. This operation determines
 /// the direction of the message (`direction_of`).
 struct message_end {
     bool sends = false;
     task_label label{};
-    /// The address to which a receive writes, and the address from which a send reads.
+    /// The address to which a receive writes. `from` is the address from which a send reads.
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
@@ -36,12 +36,13 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 
 /// Carries messages between ranks.
 ///
-/// Semantics: `exchange(lane, messages)` appends the sends and receives in `messages` to the lane as one command. It
-/// doesn't keep the span `messages`. `exchange` is the only way to send. Messages between two ranks match by their
-/// order in each direction, on any lanes. All messages of an exchange progress together. The exchange ends once each
-/// message has been matched, and the data of all messages may be read or overwritten. A send may only wait for its
-/// receiver. Data stays in place until the exchange ends. If the engine owns messages and gives no addresses, messages
-/// have no bytes, and the engine's own transport identifies them by their labels.
+/// Semantics: `exchange(lane, messages)` appends the sends and receives in `messages` to the lane as one command. The
+/// span `messages` needs to be valid only during the call. `exchange` is the only way to send. Messages from one rank
+/// to another match by their order in each direction, whatever their lanes. All messages of an exchange progress
+/// together. The exchange ends once each message has been matched, received data may be read, and sent data may be
+/// overwritten. A send must not wait for anything other than its receiver. Data must stay in place until the exchange
+/// ends. If the training engine owns messages and gives no addresses, messages have no bytes. The engine's own
+/// transport then identifies them by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

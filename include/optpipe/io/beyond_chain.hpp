@@ -9,9 +9,9 @@
 
 namespace optpipe::detail {
 
-/// Why a system can't run a problem; empty if it can. Such systems need a chain of stages in which each stage has a
-/// backward for its weights. Microbatches may differ: the system runs them in the given order, and has no setting for
-/// their costs.
+/// Why `system` can't run a problem; empty if it can. Systems like Megatron and PyTorch need a chain of stages, and
+/// each stage must have a backward that computes weight gradients. Microbatches may differ, because these systems run
+/// them in the given order and have no setting for their costs.
 [[nodiscard]] inline std::optional<refusal> beyond_chain(const problem& p, std::string_view system) {
     const auto refuse = [&](std::string_view what) { return refusal{refusal_reason::does_not_apply, {system, what}}; };
     if (!p.graph.is_chain()) return refuse(" has stages in a chain; these have other edges");

@@ -10,13 +10,13 @@
 namespace optpipe {
 
 /// The schedule as Chrome trace events, for Perfetto and chrome://tracing. Each rank is a process with threads for
-/// compute, offloads and reloads. Arrows follow each microbatch, and each stash to its host and back. Counters show
-/// device and host memory. Times without a known unit are shown as milliseconds.
+/// compute, offloads and reloads. Arrows follow each microbatch through the stages, and each stash to the host and
+/// back. Counters show device and host memory. If the time unit is unknown, times are shown as milliseconds.
 [[nodiscard]] std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
                                                    const view_window& window = {});
 
-/// A measurement and its plan as Chrome trace events. Each rank has two processes: first the process of the plan, then
-/// that of the measurement.
+/// A measurement and its plan as Chrome trace events. Each rank has two processes: one for the plan, followed by one
+/// for the measurement.
 [[nodiscard]] std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
                                                   const schedule_report& measured, const view_window& window = {});
 
@@ -48,7 +48,7 @@ namespace detail {
     return 1e3;
 }
 
-/// The events of a trace of one or more schedules.
+/// The events of a trace that shows one or more schedules.
 class trace_events {
 public:
     void add(const std::string& fields) {
@@ -66,8 +66,8 @@ private:
     std::size_t flows_ = 0;
 };
 
-/// The position of a schedule among several schedules in one trace. For each rank, the schedule's process comes after
-/// the processes of earlier schedules.
+/// `number` is the index of a schedule in a trace that shows `count` schedules. Each rank has one process per schedule,
+/// in the order of the schedules.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;
@@ -162,7 +162,7 @@ private:
               std::to_string(op.microbatch.value()) + ", \"kind\": \"" + std::string{spelling(op.kind)} + "\"}");
     }
 
-    /// One slice for both parts of a pair.
+    /// Adds one slice for a pair's forward and backward together.
     void pair_slice(rank r, const timed_operation& timed, const operation& second) {
         const auto length = exact_number((timed.end - timed.start).value() * microseconds_);
         event("\"ph\": \"X\", \"name\": \"PP:" + to_string(operation_pair{timed.op, second}) + "\", \"cat\": \"" +
@@ -199,8 +199,8 @@ private:
 
     void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
         if (!from || !to || from->end <= from->start || to->end <= to->start) return;
-        // An arrow belongs to the slice that contains its time. The time at which a slice ends may be the start of the
-        // next slice, so arrows start and end slightly inside their slices.
+        // A viewer attaches an arrow to the slice at the arrow's time. One slice may start when another ends, so arrows
+        // start and end slightly inside their slices.
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);

@@ -40,7 +40,8 @@ inline bool is_control(std::string_view character) {
     return first < 0x20 || first == 0x7f;
 }
 
-/// Calls `write(piece, is_well_formed)` for each character, and for each byte that isn't part of a character.
+/// Calls `write(piece, is_well_formed)` for each character, and for each byte that isn't part of a well-formed
+/// character.
 template <class Write> void for_each_character(std::string_view text, Write write) {
     while (!text.empty()) {
         const auto length = utf8_length(text);
@@ -71,7 +72,7 @@ inline std::string printable(std::string_view text, std::size_t limit = 120) {
     return cut ? result + "..." : result;
 }
 
-/// A JSON string literal with its quotes. Malformed UTF-8 becomes U+FFFD.
+/// A JSON string literal, including the quotes. Malformed UTF-8 becomes U+FFFD.
 inline std::string json_quoted(std::string_view text) {
     std::string result = "\"";
     detail::for_each_character(text, [&](std::string_view piece, bool well_formed) {
@@ -111,7 +112,7 @@ inline std::string xml_escaped(std::string_view text) {
     return result;
 }
 
-/// The shortest text that is read as the same double.
+/// The shortest decimal text that reads back as exactly this number.
 inline std::string exact_number(double value) {
     std::array<char, 400> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};

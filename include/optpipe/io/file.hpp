@@ -11,25 +11,25 @@
 namespace optpipe {
 namespace detail {
 
-/// The file at the end of a chain of symbolic links. The file need not exist.
+/// The path at the end of a chain of symbolic links. The file itself may be missing.
 [[nodiscard]] std::string follow_links(std::string path);
 [[nodiscard]] std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes);
 
 } // namespace detail
 
-/// The whole content of a file; pipes are read to their end. Throws `file_error` if the file can't be read or has more
+/// The entire content of a file. Pipes are read to their end. Throws `file_error` if the file can't be read or has more
 /// than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
-/// Writes the whole content or nothing. The content is written to a new file in the same directory, which is flushed
-/// and renamed. On failure, an existing file stays as it was, no new file is left, and `file_error` is thrown.
-/// Temporary files of killed processes in the directory are removed. Devices and pipes are written directly. An
+/// Writes the entire content or nothing. The content is written to a new file in the same directory, which is flushed
+/// and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no new file.
+/// Also removes temporary files that killed processes left in the directory. Devices and pipes are written directly. An
 /// existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw. A full disk can't be detected without writing. Leaves no file
-/// behind, and changes nothing, except that temporary files of killed processes are removed. Pipes and devices are not
-/// opened.
+/// Throws the `file_error` that `write_file` would throw, except for a full disk, which can't be detected without
+/// writing. Creates and changes no files, but removes temporary files that killed processes left. Pipes and devices are
+/// not opened.
 void probe_file(const std::string& path);
 
 } // namespace optpipe
@@ -58,7 +58,7 @@ inline std::string reason_of(int error_number) { return std::generic_category().
     file_failure(what, path, reason_of(error_number));
 }
 
-/// The number N of /dev/fd/N or /proc/self/fd/N.
+/// The number N in the path /dev/fd/N or /proc/self/fd/N; empty for other paths.
 inline std::optional<int> inherited_descriptor(std::string_view path) {
     for (const std::string_view prefix : {"/dev/fd/", "/proc/self/fd/"}) {
         if (!path.starts_with(prefix)) continue;
@@ -72,7 +72,8 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
 
 OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
-    // A descriptor refers to an open file, not to a name that could be replaced.
+    // A descriptor's link isn't followed, because a descriptor refers to an open file rather than to a name that could
+    // be replaced.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
         std::error_code none;
         const auto next = std::filesystem::read_symlink(path, none);
@@ -82,19 +83,19 @@ OPTPIPE_INLINE std::string follow_links(std::string path) {
     return path;
 }
 
-/// Writes to devices, pipes and open files, which can't be renamed.
+/// Writes directly to a device, a pipe or an open file, because these can't be replaced by renaming.
 inline void write_in_place(const std::string& path, const std::string& target, std::string_view content) {
     const auto inherited = inherited_descriptor(target);
     file_handle file{inherited ? open_inherited(*inherited) : std::fopen(target.c_str(), "ab")};
     if (!file || !write_all(file.get(), content) || !close_checked(file)) file_failure("write", path, errno);
 }
 
-/// The destination of a written file, after following links.
+/// The place to which a file is written, after symbolic links are followed.
 struct destination {
     std::string target;
     /// Whether the destination is a device, a pipe or an open file.
     bool in_place = false;
-    /// The permissions of an existing file.
+    /// The permissions of the file at the destination; empty if there is none.
     std::optional<std::filesystem::perms> mode{};
 };
 
@@ -111,7 +112,7 @@ inline destination destination_of(const std::string& path) {
     return to;
 }
 
-/// The new, open file that will be renamed to the destination.
+/// Opens a temporary file that will be renamed to the destination.
 inline temporary_file replacement_of(const std::string& path, const destination& to) {
     if (to.mode && !may_write(to.target.c_str())) file_failure("write", path, errno);
     const auto parent = std::filesystem::path{to.target}.parent_path();

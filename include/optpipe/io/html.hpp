@@ -11,35 +11,35 @@
 
 namespace optpipe {
 
-/// The state of a search at one time.
+/// The state of a search at one point in time.
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
-    /// The objective of the best schedule; empty before the first schedule.
+    /// The objective of the best schedule until then; empty before the first schedule.
     std::optional<duration> objective{};
     duration bound{};
 };
 
-/// A schedule for comparison, and its name on the page, such as "best published".
+/// A second schedule, shown for comparison, and its name on the page, such as "best published".
 struct compared_schedule {
     std::string title;
     schedule_report report;
 };
 
 struct html_options {
-    /// The name of the schedule itself on the page, if there is another schedule for comparison.
+    /// The name of the main schedule on the page. It is shown only if there is another schedule for comparison.
     std::string title = "plan";
     std::optional<compared_schedule> beside{};
-    /// The progress of the search over time, and the duration of the search in seconds.
+    /// The progress of the search over time. `seconds` is the duration of the search.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
-    /// Whether to show the idle time of each rank by cause (`idle_times`), the schedule must be valid for this.
+    /// Whether to show the idle time of each rank by cause (`idle_times`). The schedule must then be valid.
     bool shows_idle = false;
 };
 
-/// A page that shows a schedule in any browser. The page has a timeline to zoom and pan, with memory under each rank,
-/// tooltips, and the path of a microbatch through the ranks. It also has idle time by cause, the progress of the
-/// search, and the storage options in use. The page is one file that loads no other files.
+/// A page that shows a schedule in any browser. The page has a timeline that can be zoomed and panned. The timeline has
+/// the memory under each rank, tooltips, and the path of a microbatch through the ranks. The page also shows idle time
+/// by cause, the progress of the search, and the storage options in use. It is one file that loads no other files.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -123,8 +123,9 @@ private:
                             {"device", list_of(shown.ranks, [](const auto& r) { return curve(r.device_memory); })},
                             {"host", list_of(shown.ranks, [](const auto& r) { return curve(r.host_memory); })}});
     }
-    /// Operations as a flat list of numbers: stage, kind, microbatch, start, end, storage option. A kind is a position
-    /// in the script's `kinds`, which has the order of `operation_kind`.
+    /// All operations of a rank as one flat list of numbers. Each operation has six numbers: stage, kind, microbatch,
+    /// start, end, storage option. The kind is a position in the script's `kinds`, which has the order of
+    /// `operation_kind`.
     static std::string operations(const rank_timeline& lists) {
         std::vector<std::string> numbers;
         for (const auto* each : {&lists.compute, &lists.offloads, &lists.reloads})
@@ -153,7 +154,7 @@ private:
     static std::string causes() {
         return list_of(all_idle_causes, [](idle_cause cause) { return json_quoted(name_of(cause)); });
     }
-    /// For each rank, the time that it computes, and the time that it is idle for each cause. Empty if idle times
+    /// For each rank, the time for which it computes, followed by its idle time for each cause. Empty if idle times
     /// aren't shown.
     [[nodiscard]] std::string idle() const {
         if (!options_->shows_idle) return "[]";
@@ -175,7 +176,7 @@ private:
     [[nodiscard]] std::string strategies() const {
         return list_of(strategy_names(), [](const std::string& name) { return json_quoted(name); });
     }
-    /// The progress as rows of seconds, objective, bound and number of the strategy.
+    /// The progress of the search. Each row has the seconds, the objective, the bound, and the index of the strategy.
     [[nodiscard]] std::string history() const {
         const auto names = strategy_names();
         return list_of(options_->progress, [&](const progress_point& point) {

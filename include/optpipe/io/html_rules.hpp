@@ -17,9 +17,10 @@
 #if OPTPIPE_DEFINES(io)
 namespace optpipe::detail {
 
-/// Numbers and lists of the page's data.
+/// Writes numbers and lists for the data of the page.
 struct html_json {
-    /// Number of digits that is precise to a pixel at the strongest zoom. The exact number would be far longer.
+    /// Number of digits that suffices to place everything to the pixel at the strongest zoom. The exact number would be
+    /// far longer.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }
@@ -32,8 +33,8 @@ struct html_json {
     }
 };
 
-/// The rules for the page, as JSON: tables with the inputs of operations and their effects on memory. Microbatches with
-/// equal rules share a table.
+/// The rules that the page needs, as JSON: tables with the inputs of operations and their effects on memory.
+/// Microbatches with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -46,12 +47,12 @@ public:
         }
     }
 
-    /// For each table and stage, three facts: the effects on memory, the inputs, and the freed memory that other
-    /// operations took.
+    /// For each table and stage: the effects of operations on memory, their inputs, and the memory that they free
+    /// although other operations took it.
     [[nodiscard]] std::string tables() const { return list(tables_); }
-    /// For each microbatch, the number of its table. If all microbatches are equal, there is one entry.
+    /// For each microbatch, the index of its table. There is only one entry if all microbatches are equal.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
-    /// For each microbatch, the number of its sequence, and its position among the slices of the sequence. Empty if
+    /// For each microbatch, the index of its sequence, and its position among the slices of the sequence. Empty if
     /// there are no slices.
     [[nodiscard]] std::string slices() const {
         if (!p_->microbatches.has_slices()) return "[]";
@@ -74,7 +75,8 @@ private:
                                 {"frees", list({frees(f), frees(gradient)})}});
         });
     }
-    /// For each storage option and kind, the memory acquired and released on the device and on the host.
+    /// For each storage option and kind of operation, the memory acquired and released on the device, and then on the
+    /// host.
     [[nodiscard]] std::string effects(stage s, microbatch m) const {
         std::vector<std::string> by_option;
         for (std::size_t o = 0; o < p_->storage_options(s); ++o)
@@ -85,8 +87,8 @@ private:
             }));
         return list(by_option);
     }
-    /// The operations of other stages or microbatches whose results `op` needs. For each of them: its stage, its kind
-    /// (a B may take the place of an I), its microbatch minus the microbatch of `op`, and the delay after it.
+    /// The operations of other stages or microbatches whose results `op` needs. Each entry has the operation's stage,
+    /// its kind (I may stand for a B), its microbatch minus the microbatch of `op`, and the delay after it.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
@@ -97,8 +99,8 @@ private:
         });
         return list(all);
     }
-    /// The memory that other operations took, and that is freed at the end of `op`: for each rank with such memory, the
-    /// rank and the amount.
+    /// The memory that is freed at the end of `op` although other operations took it. Each entry has a rank and an
+    /// amount.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

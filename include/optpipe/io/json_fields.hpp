@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// Collects at most 1000 violations. A file with more violations isn't worth a longer list.
+/// Collects violations, at most 1000. A longer list wouldn't help anybody.
 class violation_list {
 public:
     void add(std::string place, std::string reason) {
@@ -33,8 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except those in objects with an unreadable field. In such objects, validation
-/// saw the value that replaced the field.
+/// Adds violations found by validation, except those in objects with an unreadable field. In such an object, validation
+/// saw a default value instead of the field.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {
@@ -74,7 +74,7 @@ inline std::optional<double> read_number(const json& value, const std::string& p
     return std::nullopt;
 }
 
-/// Reads a whole number from 0 to `most`.
+/// Reads an integer from 0 to `most`.
 inline std::optional<std::size_t> read_count(const json& value, const std::string& place, std::size_t most,
                                              violation_list& found) {
     if (!value.is_number()) {
@@ -94,7 +94,8 @@ inline std::optional<std::size_t> read_count(const json& value, const std::strin
     return std::nullopt;
 }
 
-/// The fields of one object. Fields that are missing or of another type are reported, and replaced by a harmless value.
+/// The fields of one JSON object. Fields that are missing or have the wrong type are reported, and replaced by a
+/// harmless value.
 class fields {
 public:
     fields(const json& object, std::string prefix, violation_list& found)
@@ -111,8 +112,8 @@ public:
         return value;
     }
 
-    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". A name in `later` is
-    /// reported with its own reason.
+    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` has names that
+    /// are reported with a reason of their own.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
         for (auto at = object_->begin(); at != object_->end(); ++at) {
@@ -159,7 +160,7 @@ public:
         refuse_type(*found_, place(name), "true or false", *value);
         return fallback;
     }
-    /// The choice in the field; the first choice if the field is missing.
+    /// The chosen value; the first of `choices` if the field is missing.
     template <class Choice, std::size_t Count = 2>
     [[nodiscard]] Choice choice(const char* name,
                                 const std::array<std::pair<const char*, Choice>, Count>& choices) const {
@@ -173,7 +174,7 @@ public:
         refuse_type(*found_, place(name), wanted.c_str(), *value);
         return choices[0].second;
     }
-    /// The list; null if the field is missing or of another type.
+    /// The list in the field; null if the field is missing or isn't a list.
     [[nodiscard]] const json* list(const char* name) const {
         const auto* value = required(name);
         if (!value || value->is_array()) return value;
@@ -187,8 +188,8 @@ private:
     violation_list* found_;
 };
 
-/// The version of the document's format, from 1 to `newest`; 0 if the format isn't `stem` with such a number. A missing
-/// format is reported, but read as the newest version.
+/// The version of the document's format, from 1 to `newest`. 0 if the format isn't `stem` followed by such a number. A
+/// missing format is reported, but counts as the newest version.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

@@ -20,7 +20,7 @@
 // The fields of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
-/// The stage that a list or an edge names. If there is no such stage, the result is empty, and a violation is added.
+/// The stage whose index is `value`. If there is no such stage, the result is empty, and a violation is added.
 inline std::optional<stage> read_stage_index(const json& value, const std::string& place, std::size_t stages,
                                              violation_list& found) {
     const auto index = read_count(value, place, std::numeric_limits<std::uint32_t>::max(), found);
@@ -46,7 +46,8 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     return std::nullopt;
 }
 
-/// The edges in the field `edges`. Without this field, or if some edges can't be read, the stages form a chain.
+/// The edges in the field `edges`. Edges that can't be read are reported and left out. Without this field, the stages
+/// form a chain.
 inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
     const auto* value = top.find("edges");
     const auto* list = value && !value->is_null() ? top.list("edges") : nullptr;
@@ -118,8 +119,8 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If a pair can't be read, no pairs are kept. Otherwise, `validate` would report the remaining pairs
-/// at wrong places in the list.
+/// Reads the pairs. If one pair can't be read, all pairs are dropped, because `validate` would otherwise report
+/// violations of later pairs at wrong places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
@@ -171,8 +172,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which replaces all factors that a microbatch doesn't give. `scale` is checked here, because
-/// `validate` only sees the factors that it replaces.
+/// The factor `scale`, which is the default for all other factors of a microbatch. `scale` is checked here, because
+/// `validate` only sees the factors that take its value.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
@@ -184,7 +185,7 @@ inline read_factor read_scale(const fields& at, std::size_t stages, violation_li
     return scale;
 }
 
-/// The factors of one microbatch, by stage, and whether they differ between stages.
+/// The factors of one microbatch for each stage, and whether they differ between stages.
 struct read_factors {
     std::vector<cost_factors> by_stage{};
     bool differ = false;
@@ -205,7 +206,7 @@ inline read_factors read_factors_of(const fields& at, std::size_t stages, violat
     return factors;
 }
 
-/// The number of each microbatch's sequence. A microbatch without a sequence gets a number of its own.
+/// The number of each microbatch's sequence. A microbatch outside all sequences gets a number of its own.
 inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
     std::vector<std::uint32_t> numbers;
     std::set<std::int64_t> seen;
@@ -229,7 +230,7 @@ inline std::vector<std::uint32_t> read_sequences(const json& list, violation_lis
     return numbers;
 }
 
-/// Reads the list `microbatches`. Contract: `list` is a list with one entry per microbatch of the problem.
+/// Reads the list `microbatches`. Contract: `list` has one entry per microbatch of the problem.
 inline void read_microbatches(const json& list, problem& p, violation_list& found) {
     const auto stages = p.graph.stages();
     std::vector<read_factors> all;

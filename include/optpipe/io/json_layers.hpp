@@ -8,10 +8,10 @@
 
 namespace optpipe {
 
-/// Reads a model's layers, and the devices and placements among which they may be divided, in the format
-/// `optpipe.layers/2` or /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs,
-/// or lists of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements,
-/// `usual_placements` are used.
+/// Reads a model's layers, the devices, and the placements among which to choose, in the format `optpipe.layers/2` or
+/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs, or lists of
+/// microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
+/// used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -41,7 +41,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Most placements that a file may name.
+/// The largest number of placements in a file.
 inline constexpr std::size_t most_placements = 64;
 
 inline layer_costs read_layer(const fields& at, std::size_t version, violation_list& found) {
@@ -66,7 +66,7 @@ inline layer_costs read_layer(const fields& at, std::size_t version, violation_l
     return layer;
 }
 
-/// All layers; a layer with a `count` is repeated.
+/// All layers. A layer with a `count` is repeated in the result.
 inline std::vector<layer_costs> read_layer_list(const fields& top, std::size_t version, violation_list& found) {
     std::vector<layer_costs> layers;
     std::vector<layer_costs> each;
@@ -95,7 +95,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, std::size_t v
     return layers;
 }
 
-/// The stages per rank of "loop:4"; the number may be left out. 0 for another text.
+/// The number of stages per rank in a text such as "loop:4", or 2 for "loop". 0 for any other text.
 inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;
@@ -128,7 +128,7 @@ inline std::optional<placement::map<>> read_placement_list(const json& list, std
     return placement::map<>{std::move(rank_of)};
 }
 
-/// The pipeline `p` with the given placement; empty if the placement is invalid or has more stages than there are
+/// The pipeline `p` with the given placement. Empty if the placement is invalid, or has more stages than there are
 /// layers.
 inline std::optional<problem> read_placement(const json& value, const problem& p, std::size_t layers,
                                              const std::string& place, violation_list& found) {
@@ -177,12 +177,12 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     return pipelines;
 }
 
-/// The number of a layer, stage or rank. `validate_rules` checks whether it exists.
+/// The index of a layer, stage or rank. `validate_rules` later checks whether it exists.
 inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }
 
-/// Calls `read(fields)` for every object of the list `name`; does nothing if there is no such field.
+/// Calls `read(fields)` for every object of the list `name`. Does nothing if there is no such list.
 template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
     const auto* value = top.find(name);
     const auto* list = value && !value->is_null() ? top.list(name) : nullptr;
@@ -243,7 +243,7 @@ inline std::vector<std::vector<std::size_t>> read_together(const fields& top, vi
     return together;
 }
 
-/// One number for each rank; empty if there is no such field.
+/// The speed of each rank; empty if the field is missing.
 inline std::vector<double> read_speeds(const fields& top, std::size_t ranks, violation_list& found) {
     std::vector<double> speeds;
     const auto* value = top.find("rank_speed");
@@ -306,7 +306,7 @@ inline void refuse_unknown_of_layers(const fields& top, std::size_t version) {
                             {"layer_pairs", later}});
 }
 
-/// Reads the list `microbatches`, whose factors are numbers, because there are no stages yet.
+/// Reads the list `microbatches`. Factors must be single numbers, because there are no stages yet.
 inline void read_microbatches_of_layers(const json& list, problem& p, violation_list& found) {
     for (std::size_t m = 0; m < list.size(); ++m)
         for (const char* name : {"forward", "backward_input", "backward_weight", "memory", "message", "scale"})

@@ -9,21 +9,21 @@
 
 namespace optpipe {
 
-/// The shape of a decoder as described by its `config.json`, and the names of the fields that the reader doesn't know.
+/// The shape of a decoder as its `config.json` describes it, and the names of unknown fields.
 struct model_config {
     decoder model{};
-    /// Names of unknown fields in alphabetical order. Fields that don't change costs (dropout, token numbers, …) aren't
-    /// listed.
+    /// Names of fields that the reader doesn't know, in alphabetical order. Fields that don't change costs (dropout,
+    /// token numbers, …) aren't listed.
     std::vector<std::string> unknown{};
 };
 
-/// Reads the `config.json` that is published with a model's weights in the format of Hugging Face's transformers: dense
-/// layers, grouped-query attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of experts
-/// (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is read.
-/// Sequence length, rates and parallelism aren't in the file, and keep the defaults of `decoder`.
+/// Reads the `config.json` that is published with a model's weights, in the format of Hugging Face's transformers.
+/// Supports dense layers, grouped-query attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of
+/// experts (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is
+/// read. Sequence length, rates and parallelism have the defaults of `decoder`, because the file doesn't state them.
 ///
-/// Throws `input_error` with all fields that are missing, of another type or not understood. Dense layers may come
-/// before routed layers. No other mix of dense and routed layers is understood, and all experts must have the same
+/// Throws `input_error` with all fields that are missing, have the wrong type or aren't supported. Dense layers may
+/// come before routed layers. No other mix of dense and routed layers is supported, and all experts must have the same
 /// width.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
@@ -47,7 +47,7 @@ struct model_config {
 namespace optpipe {
 namespace detail {
 
-/// Fields of a config.json. Some fields have different names in different families of models.
+/// Reads the fields of a config.json. Some fields have different names in different families of models.
 class config_reader {
 public:
     config_reader(const json& object, violation_list& found)
@@ -168,7 +168,7 @@ private:
         return l;
     }
 
-    /// The number of shared experts, given directly or by their total width.
+    /// The number of shared experts. The file has either the number itself, or the total width of these experts.
     [[nodiscard]] std::size_t shared_experts(const decoder_layer& l) const {
         const auto width = value_or({"shared_expert_intermediate_size"}, 0);
         if (width > 0 && l.feed_forward > 0 && width % l.feed_forward != 0)
@@ -191,7 +191,7 @@ private:
         if (dense && !dense->empty()) found_->add("mlp_only_layers", "layers that alternate aren't understood");
     }
 
-    /// The value of the first of these names that exists and isn't null.
+    /// The value of the first field among `names` that exists and isn't null.
     [[nodiscard]] std::optional<std::size_t> value(std::initializer_list<const char*> names) const {
         for (const auto* name : names)
             if (const auto* there = at_.find(name); there && !there->is_null())

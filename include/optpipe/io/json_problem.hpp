@@ -14,10 +14,10 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.problem/1` to /3. Format /2 lacks graphs, pairs, frozen stages, keys and values, and
-/// microbatches that differ. Format /1 also lacks storage options. Throws `input_error` with all violations, each with
-/// its field. If the text isn't JSON, the only violation has the line and column. A problem without a name gets the
-/// name of its source. Without units, times are in ms and sizes in GB.
+/// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, keys and values, or
+/// microbatches that differ. Format /1 has no storage options either. Throws `input_error` with all violations, each
+/// with its field. If the text isn't JSON, the only violation has the line and column. A problem without a name is
+/// named after its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -48,7 +48,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 namespace optpipe {
 namespace detail {
 
-/// The parts of a problem as read. Some parts may be missing.
+/// The parts of a problem that have been read. Parts that couldn't be read are empty.
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
@@ -80,12 +80,12 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     option.transfer_size = memory_size{at.number_or("transfer_size", 0.0)};
     option.transfer = read_transfer_times(at, found);
     const auto is_given = [&](const char* time) { return at.find(time) && !at.find(time)->is_null(); };
-    if (!option.transfer && (is_given("offload") || is_given("reload"))) option.transfer_size = {}; // refused already
+    if (!option.transfer && (is_given("offload") || is_given("reload"))) option.transfer_size = {}; // already reported
     return option;
 }
 
-/// The options of a stage or layer with these costs: the options in its list. Without a list, these are the options
-/// that the costs describe.
+/// The storage options of a stage or layer. If the stage or layer has no list of options, `costs` determine the
+/// options.
 inline storage_list<false> read_storage(const fields& at, const stage_costs& costs, violation_list& found) {
     const auto* list = at.find("storage") ? at.list("storage") : nullptr;
     if (!list) return described_storage(costs);
@@ -126,7 +126,7 @@ inline stage_costs read_costs(const fields& at, violation_list& found) {
     return c;
 }
 
-/// Refuses fields for storage options in a stage or layer without a backward.
+/// Reports fields for storage options if the stage or layer has no backward.
 inline void refuse_storage_without_backward(const fields& at, const char* of, violation_list& found) {
     for (const char* name : {"storage", "offload", "reload"})
         if (const auto* given = at.find(name); given && !given->is_null())
@@ -185,7 +185,7 @@ inline memory_size read_limit(const json& value, const std::string& place, viola
     return memory_size::unlimited();
 }
 
-/// Whether `list` is a list with one entry per rank.
+/// Whether `list` is a list with one entry per rank. If it isn't, adds a violation.
 inline bool has_entry_per_rank(const json& list, std::size_t ranks, const std::string& place, violation_list& found) {
     if (!list.is_array())
         refuse_type(found, place, "a list", list);
@@ -270,7 +270,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     return rules;
 }
 
-/// The graph, if the parts define a graph that is small enough.
+/// The graph that the parts define; empty if parts are missing, or if the graph is too large.
 inline std::optional<any_graph> read_graph(const fields& top, const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;
@@ -285,7 +285,7 @@ inline std::optional<any_graph> read_graph(const fields& top, const problem_part
                      read_edges(top, parts.costs.size(), found)};
 }
 
-/// Reads the fields about ranks: messages, host links, limits.
+/// Reads the fields about ranks: message times, transfer rules, memory limits.
 inline void read_ranks(const fields& top, std::size_t ranks, problem& p, violation_list& found) {
     p.p2p = read_hops(top, ranks, found);
     p.transfer = read_transfer(top, ranks, found);
@@ -318,14 +318,13 @@ inline void refuse_unknown_of_problem(const fields& top, std::size_t version) {
                            {{"edges", later}, {"groups", later}, {"overlaps", later}});
 }
 
-/// The list `microbatches`; null if the field isn't a list.
+/// The field `microbatches` if it is a list, otherwise null.
 inline const json* listed_microbatches(const fields& top) {
     const auto* value = top.find("microbatches");
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list that describes the microbatches. It is null if the field is just a
-/// number.
+/// The number of microbatches. `listed` is the list of microbatches, or null if the field has only their number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);
@@ -334,7 +333,7 @@ inline std::optional<std::size_t> count_microbatches(const fields& top, const js
     return listed->size();
 }
 
-/// Reads the problem. Use it only if no violation was found.
+/// Reads the problem. The result may only be used if no violation was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};
@@ -369,7 +368,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     return p;
 }
 
-/// The stem of a source name, such as "llama" for "models/llama.json".
+/// The file name in a source name, without folder and extension, such as "llama" for "models/llama.json".
 inline std::string stem_of(std::string_view source) {
     source.remove_prefix(source.find_last_of('/') + 1);
     return std::string{source.substr(0, source.rfind(".json"))};

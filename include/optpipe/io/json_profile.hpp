@@ -9,12 +9,12 @@
 
 namespace optpipe {
 
-/// The profile as `optpipe.profile/1`, with its samples and the estimates from them. `parse_profile` reads the text as
-/// the same profile.
+/// The profile in the format `optpipe.profile/1`, with its samples and the estimates computed from them.
+/// `parse_profile` reads this text back as the same profile.
 [[nodiscard]] std::string profile_to_json(const problem& p, const cost_profile& profile);
 
-/// Reads `optpipe.profile/1` with all of its steps. Throws `input_error` with all violations of the format.
-/// `profile_violations` checks whether the profile belongs to a problem.
+/// Reads a profile in the format `optpipe.profile/1`, with all steps. Throws `input_error` with all violations of the
+/// format. `profile_violations` checks whether the profile belongs to a problem.
 [[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_profile`. Throws `file_error` if the file can't be read or is larger than 256 MiB.
@@ -45,7 +45,7 @@ namespace detail {
 
 inline constexpr std::size_t most_profile_bytes = std::size_t{1} << 28U;
 
-/// The samples of one key, and the numbers of their steps.
+/// The samples of one key: the index of each sample's step, and its duration.
 struct profile_series {
     std::vector<std::string> steps{};
     std::vector<std::string> durations{};
@@ -61,7 +61,8 @@ inline std::string json_name(const rank_pair& pair) {
     return "\"from\": " + std::to_string(pair.from.value()) + ", \"to\": " + std::to_string(pair.to.value());
 }
 
-/// `estimates` come from the steps after the warm-up. A key without an estimate gets null.
+/// Writes all samples of each key, with the key's estimate. `estimates` are computed from the steps after the warm-up.
+/// A key without an estimate gets null.
 template <class Key>
 std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key>> measured_costs::*which,
                         const std::vector<cost_estimate<Key>>& estimates) {
@@ -91,7 +92,7 @@ std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key
     return lines.empty() ? "[]" : "[\n    " + joined(lines, ",\n    ") + " ]";
 }
 
-inline constexpr std::size_t most_profile_index = std::size_t{1} << 12U; // limit of the numbers of stages and ranks
+inline constexpr std::size_t most_profile_index = std::size_t{1} << 12U; // upper limit of stage and rank indices
 
 inline std::optional<cost_key> read_name(const fields& at, violation_list& found, const cost_key*) {
     const auto s = at.count("stage", most_profile_index);

@@ -16,16 +16,16 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.schedule/1` to /3. Format /2 lacks pairs. Format /1 also lacks storage options. Throws
-/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation, but is
-/// listed in the document.
+/// Reads the formats `optpipe.schedule/1` to /3. Format /2 has no pairs. Format /1 has no storage options either.
+/// Throws `input_error` with all violations of the format. An operation with an unreadable spelling doesn't throw. The
+/// document lists it in `unreadable`.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
 [[nodiscard]] schedule_document read_schedule(const std::string& path);
 
-/// Reads a file with `read_schedule`, as a valid schedule of `p`. Throws `input_error` with everything that is wrong
-/// with it (`document_violations`).
+/// Reads a file with `read_schedule`, as a valid schedule of `p`. Throws `input_error` with all violations, including
+/// `document_violations`.
 [[nodiscard]] schedule read_plan(const problem& p, const std::string& path);
 
 } // namespace optpipe
@@ -50,7 +50,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 namespace optpipe {
 namespace detail {
 
-/// Reads the operations one by one, because a tree of all operations would be many times as large as the file.
+/// Reads the operations one by one. A tree of all operations would take many times the memory of the file.
 class operation_reader {
 public:
     operation_reader(schedule_document& document, violation_list& found) : document_{&document}, found_{&found} {}
@@ -85,7 +85,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Limit of times, far above the times of any problem. Figures with larger times would have infinite coordinates.
+    /// Limit of times, far above the times of any problem. Larger times would lead to infinite coordinates in figures.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

@@ -19,12 +19,12 @@
 
 namespace optpipe::detail {
 
-/// A range of a trace that shows an operation; times are in microseconds.
+/// A range of a trace that shows an operation. Times are in microseconds.
 struct trace_range {
     named_operation of{};
     double start = 0.0;
     double took = 0.0;
-    /// Whether the times are those of the operation's work on a GPU, not on the host.
+    /// Whether the times are those of work on a GPU, and not on the host.
     bool is_on_gpu = false;
     std::string process{};
 };
@@ -86,12 +86,13 @@ public:
         return false;
     }
 
-    /// Throws the reason why the text couldn't be read, unless only the bracket at its end is missing.
+    /// Throws `input_error` with the reason why the text couldn't be read, unless only the closing bracket at the end
+    /// is missing.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }
     [[nodiscard]] const std::vector<trace_range>& ranges() const { return ranges_; }
-    /// Whether the process shows a plan. Traces of a plan and its measurement have such processes.
+    /// Whether the process shows a plan. A trace may contain a plan next to the measurement.
     [[nodiscard]] bool is_plan(const std::string& process) const { return plans_.contains(process); }
     [[nodiscard]] std::size_t events() const { return events_; }
 
@@ -132,7 +133,7 @@ private:
             return refuse("must have numbers ts and dur, with dur not negative");
         return add(*of, event_, *event_.took);
     }
-    /// Ends the innermost range of the thread. Returns false if the range has no start.
+    /// Ends the innermost range of the thread. Returns false if the range has no valid times.
     bool close() {
         auto& open = open_[{event_.process, event_.thread}];
         if (open.empty()) return true;
@@ -160,7 +161,7 @@ private:
             if (auto found = each.match(name)) return found;
         return std::nullopt;
     }
-    /// The place in a message of the parser, such as "line 3, column 7".
+    /// The place named in an error message of the parser, such as "line 3, column 7".
     [[nodiscard]] static std::optional<std::string> place_in(std::string_view what) {
         constexpr std::string_view before = "parse error at ";
         const auto begin = what.find(before);
@@ -172,12 +173,12 @@ private:
     const std::vector<range_pattern>& patterns_;
     std::vector<trace_range> ranges_;
     std::set<std::string> plans_;
-    /// Ranges that have begun, by process and thread.
+    /// Ranges that have begun but not ended, by process and thread.
     std::map<std::pair<std::string, std::string>, std::vector<event>> open_;
     event event_{};
     std::string outer_key_, field_, argument_;
     std::size_t depth_ = 0;
-    /// The depth of the list of events while it is read, otherwise 0.
+    /// The nesting depth of the list of events while the list is read, otherwise 0.
     std::size_t list_depth_ = 0;
     std::size_t events_ = 0;
     bool is_object_ = false;

@@ -19,19 +19,19 @@ namespace optpipe::detail {
 
 using json = nlohmann::json;
 
-/// Limits of a text. Texts above these limits are refused. The limits are far above the needs of any problem.
+/// Limits for JSON texts. A text above a limit is refused. The limits are far above the needs of any problem.
 struct json_limits {
     std::size_t depth = 64;
     std::size_t values = std::size_t{1} << 22U;
 };
 
-/// A list in the outermost object whose elements are passed on one by one, and not kept.
+/// A list in the outermost object. Its elements are passed to `element` one by one, and aren't stored.
 struct streamed_list {
     std::string name;
     std::function<void(const json&)> element;
 };
 
-/// The reason in a message of the parser, without its place.
+/// The reason in an error message of the parser, without the place.
 inline std::string json_reason(std::string_view what) {
     if (const auto bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
     constexpr std::string_view introduction = "syntax error while parsing ";
@@ -40,7 +40,7 @@ inline std::string json_reason(std::string_view what) {
     return "isn't JSON: " + printable(what, 160);
 }
 
-/// Builds the tree of a JSON text, unless the text exceeds the limits.
+/// Builds the tree of a JSON text, and fails if the text exceeds the limits.
 class tree_builder final : public nlohmann::json_sax<json> {
 public:
     tree_builder(const json_limits& limits, const streamed_list* streamed) : limits_{limits}, streamed_{streamed} {}
@@ -81,7 +81,7 @@ private:
         return streamed_ && open_.size() == 2 && open_.back()->is_array() && outer_key_ == streamed_->name;
     }
 
-    /// The place of the innermost open object, such as " (stages[3])"; empty for the outermost object.
+    /// The path of the innermost open object, such as " (stages[3])". Empty for the outermost object.
     [[nodiscard]] std::string place_of_open() const {
         std::string place;
         for (std::size_t level = 0; level + 1 < open_.size(); ++level) {
@@ -149,7 +149,7 @@ private:
     std::string key_;
     std::string outer_key_;
     std::size_t values_ = 0;
-    /// The number of elements read from a list in the outermost object; streamed elements also count.
+    /// Number of elements read from the current list in the outermost object, including streamed elements.
     std::size_t elements_ = 0;
     std::string failure_;
     std::optional<std::size_t> failed_at_;
@@ -163,14 +163,13 @@ inline std::string line_and_column(std::string_view text, std::size_t bytes_read
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// Parses a JSON text. If the text isn't JSON, throws `input_error` with one violation, whose place is the line and
-/// column.
+/// Parses a JSON text. If the text isn't JSON, throws `input_error` with one violation, which has the line and column.
 inline json parse_json(std::string_view text, const std::string& source, const streamed_list* streamed = nullptr) {
     const auto refuse = [&](std::string place, std::string why) {
         throw input_error{source, {{std::move(place), std::move(why)}}};
     };
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) refuse("", "is empty, not JSON");
-    // Without this check, the parser would stop at a zero byte.
+    // Without this check, the parser would take a zero byte for the end of the text.
     if (const auto zero = text.find('\0'); zero != std::string_view::npos)
         refuse(line_and_column(text, zero + 1), "isn't JSON: holds a zero byte");
     tree_builder builder{json_limits{}, streamed};

@@ -15,20 +15,21 @@ namespace optpipe {
 struct stage_layout {
     /// Number of layers of each stage.
     std::vector<std::size_t> layers{};
-    /// Whether the stages are in loop placement. Stages of Megatron always are.
+    /// Whether the stages must be in loop placement, as stages of Megatron always are.
     bool is_loop = false;
     friend bool operator==(const stage_layout&, const stage_layout&) = default;
 };
 
 /// Reads a layout of `layers` layers. The text lists the number of layers of each stage, such as "3,8,8,9", or is
-/// Megatron-Core's `pipeline_model_parallel_layout`, such as "Et*3|(tt|)*29,m|L". In Megatron's text, `t` and `m`
-/// (multi-token prediction) are layers. The embedding E and the output layer L are layers as well if there are two more
-/// layers than `t` and `m`; otherwise, E and L belong to the first and the last layer. A stage must hold at least one
-/// layer. Throws `input_error` with the place in the text if the text doesn't parse or doesn't fit.
+/// Megatron-Core's `pipeline_model_parallel_layout`, such as "Et*3|(tt|)*29,m|L". In Megatron's text, each `t` and each
+/// `m` (multi-token prediction) is a layer. If `layers` is two more than the number of `t` and `m`, the embedding E and
+/// the output layer L are layers, too. If `layers` is exactly the number of `t` and `m`, E is part of the first layer,
+/// and L is part of the last. A stage must hold at least one layer. If the text can't be parsed or doesn't fit
+/// `layers`, throws `input_error` with the place in the text.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
-/// The pipeline for a layout. It is the first pipeline of `p` that has as many stages as the layout; if the layout is
-/// in loop placement, the pipeline is, too. If `p` has no such pipeline, a new pipeline in loop placement is returned.
+/// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. If the layout is
+/// in loop placement, the pipeline must be, too. If `p` has no such pipeline, returns a new pipeline in loop placement.
 /// Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a new pipeline is needed, also
 /// throws if the number of stages is too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
@@ -70,7 +71,7 @@ public:
         }
         return each;
     }
-    /// Megatron's text with all repetitions written out.
+    /// Reads Megatron's text, and writes out all repetitions.
     [[nodiscard]] std::string symbols() { return sequence(false); }
 
 private:
@@ -103,7 +104,7 @@ private:
         constexpr std::string_view letters = "EtmL|";
         std::string found;
         while (at_ < text_.size() && !(is_group && text_[at_] == ')')) {
-            if (skip(',')) continue; // commas are decoration, as in Megatron
+            if (skip(',')) continue; // commas have no meaning, as in Megatron
             const char here = text_[at_];
             if (here == '(') {
                 if (is_group) refuse("is a group in a group, which Megatron doesn't read");
@@ -137,14 +138,14 @@ private:
         to += more;
     }
 
-    /// Limit of the number of symbols. Each layer is a symbol, and so is each end of a stage.
+    /// Limit of the number of symbols. Each layer and each end of a stage is a symbol.
     static constexpr std::size_t most_symbols = 2 * most_stages;
     std::string_view text_;
     const std::string& source_;
     std::size_t at_ = 0;
 };
 
-/// Checks the order that Megatron requires.
+/// Checks that the embedding, the layers and the output layer have the order that Megatron requires.
 inline void check_megatron_order(const std::string& symbols, const std::string& source) {
     std::string layers = symbols;
     std::erase(layers, '|');
@@ -157,7 +158,7 @@ inline void check_megatron_order(const std::string& symbols, const std::string& 
         refuse_layout(source, "m", "must come after every t");
 }
 
-/// Number of layers of each stage in Megatron's text, in which repetitions are written out.
+/// Number of layers of each stage in Megatron's text. Repetitions must be written out.
 inline std::vector<std::size_t> megatron_counts(const std::string& symbols, const std::string& source,
                                                 std::size_t layers) {
     check_megatron_order(symbols, source);

@@ -6,8 +6,7 @@
 
 namespace optpipe::detail {
 
-// Limits of what files and command lines may ask for. They are generous, but small enough that planning fits into
-// memory.
+// Limits for files and command lines. The limits are generous, but small enough that planning fits in memory.
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;

@@ -13,42 +13,40 @@
 namespace optpipe {
 
 struct megatron_options {
-    /// Number of transformer layers of each stage. If empty, the layout is left to Megatron. Contract: empty, or one
-    /// number per stage.
+    /// Number of transformer layers of each stage. If empty, Megatron divides the layers itself. Contract: empty, or
+    /// one number per stage.
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Number of layers of multi-token prediction of each stage, in addition to `layers`. Empty if there are none.
+    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Empty if there are none.
     /// Contract: empty, or one number per stage.
     std::vector<std::size_t> prediction_layers{};
 };
 
-/// The part of a schedule that settings of Megatron-Core can express.
+/// Settings of Megatron-Core that express a schedule as well as possible.
 struct megatron_settings {
-    /// Command-line arguments: a name, and its value if it has one.
+    /// Command-line arguments. Each has a name, and a value unless it is a flag.
     std::vector<std::pair<std::string, std::string>> arguments{};
-    /// The schedule that Megatron runs with these settings, for the problem with all activations kept and without
-    /// limits.
+    /// The schedule that Megatron runs with these settings, if all activations are kept and memory is unlimited.
     optpipe::schedule runs{};
-    /// One sentence for each part of the schedule that the arguments don't express.
+    /// One sentence for each property of the schedule that the arguments don't express.
     std::vector<std::string> differences{};
 };
 
-/// 1F1B in Megatron-Core's order: `group` microbatches run on a virtual stage before they run on the next stage of the
-/// rank (`microbatch_group_size_per_vp_stage`). Contract: stage s on rank s mod R, `group` at least 1. The interleaved
-/// schedule of Narayanan et al. has groups of R.
+/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one of its stages before it runs them on its next
+/// stage (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s mod R, and `group` is at least 1. In
+/// the interleaved schedule of Narayanan et al., a group has R microbatches.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
-/// Refused for problems with edges, groups, frozen stages, pairs or slices of sequences. Also refused if the stages
-/// aren't in loop placement, because Megatron has no other placement. Also refused if there is only one rank and it has
-/// several stages, if there are too few microbatches to interleave, or if Megatron doesn't allow the place of a layer
-/// of multi-token prediction.
+/// The settings of Megatron-Core that express a schedule as well as possible, and a list of what they don't express.
+/// Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses stages that aren't in loop
+/// placement, because Megatron has no other placement. Refuses several stages on a single rank, and too few
+/// microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
-/// The settings as lines for a command line. Comments after `#` compare Megatron's schedule with the plan, and list the
-/// parts that the settings don't express.
+/// The settings as lines for a command line. Comments after `#` compare Megatron's schedule with the plan, and list
+/// what the settings don't express.
 [[nodiscard]] std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings);
 
 } // namespace optpipe
@@ -75,7 +73,7 @@ OPTPIPE_INLINE outcome<order> megatron_order(const any_graph& g, std::size_t gro
     OPTPIPE_EXPECT(is_loop_placed(g), "Megatron: needs stage s on rank s mod R");
     OPTPIPE_EXPECT(group > 0, "Megatron: a group has at least one microbatch");
     const auto chunks = g.stages() / g.ranks();
-    // `turns` is ordered by chunk within a group. The last group may be smaller.
+    // `turns` is ordered by group, and within a group by chunk. The last group may be smaller.
     std::vector<std::pair<std::size_t, std::size_t>> turns;
     for (std::size_t first = 0; first < g.microbatches(); first += group)
         for (std::size_t chunk = 0; chunk < chunks; ++chunk)
@@ -146,7 +144,7 @@ private:
         return p;
     }
 
-    /// The forwards and gradients of each rank. Gradients count as full backwards.
+    /// The forwards and backwards of each rank. An input gradient counts as a full backward.
     [[nodiscard]] static compute_lanes gradient_order(const schedule& s) {
         compute_lanes lanes(s.graph.ranks());
         for (const auto& op : order_of(s).operations)
@@ -170,9 +168,9 @@ private:
         return most;
     }
 
-    /// The group size that gives the plan's order. If there is none, the fastest size within the memory; if no size
-    /// fits, the size that exceeds the memory least. Megatron accepts groups of at least R microbatches, the last group
-    /// included.
+    /// The group size with which Megatron runs the plan's order. If there is none, returns the fastest size that fits
+    /// in memory, or the size that exceeds the memory limits least. In Megatron, every group must have at least R
+    /// microbatches, including the last.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

@@ -45,7 +45,8 @@ inline colour mix(const colour& from, const colour& to, double share) {
     return {};
 }
 
-/// The colour of the stage at `position` among the `count` stages of its rank; colours go from light to dark.
+/// The colour of an operation whose stage is at `position` among the `count` stages of its rank. Later stages are
+/// darker.
 inline colour shade_of(operation_kind kind, std::size_t position, std::size_t count) {
     const auto base = base_colour(kind);
     if (count < 2 || is_transfer(kind)) return base;
@@ -55,18 +56,18 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
     return mix(light, dark, share);
 }
 
-/// The colour of text on a background.
+/// The colour of text that is readable on the given background.
 [[nodiscard]] inline std::string_view text_colour_on(const colour& background) {
     return background.is_dark() ? "#fff" : "#111";
 }
 
-/// The colours of storage options. People who can't tell red from green can distinguish them. If there are more options
-/// than colours, a page draws bars over the colours.
+/// The colours of storage options, chosen so that colour-blind readers can distinguish them. If there are more options
+/// than colours, the page draws bars over repeated colours.
 inline constexpr std::array option_colours{
     colour{78, 121, 167}, colour{242, 142, 43},  colour{225, 87, 89},  colour{118, 183, 178}, colour{89, 161, 79},
     colour{237, 201, 72}, colour{176, 122, 161}, colour{156, 117, 95}, colour{120, 120, 120}, colour{255, 157, 167}};
 
-/// Variables of a style sheet: the colour of each kind, and the colour of text on it.
+/// Variables of a style sheet: the colour of each kind of operation, and the colour of text on it.
 inline std::string kind_variables(double darkening) {
     std::string css;
     for (const auto kind : all_operation_kinds) {
@@ -78,7 +79,7 @@ inline std::string kind_variables(double darkening) {
     return css;
 }
 
-/// The variables for both themes of the page.
+/// The style variables for the light and the dark theme of the page.
 inline std::string palette_style() {
     constexpr double dark_theme = 0.15;
     return ":root {\n" + kind_variables(0.0) + "}\n:root[data-theme=\"dark\"] {\n" + kind_variables(dark_theme) + "}\n";

@@ -18,20 +18,21 @@ namespace optpipe {
 
 /// The actions of PyTorch's pipeline schedules (`torch.distributed.pipelining.schedules._ComputationType`, 2.15).
 enum class pytorch_action_kind : std::uint8_t {
-    forward,            ///< F
-    backward_input,     ///< I
-    backward_weight,    ///< W
-    backward,           ///< B
-    overlap,            ///< OVERLAP_F_B: runs the actions in the parentheses
-    send_forward,       ///< SEND_F
-    receive_forward,    ///< RECV_F
-    send_backward,      ///< SEND_B
-    receive_backward,   ///< RECV_B
-    wait_send_forward,  ///< WAIT_SEND_F
-    wait_send_backward, ///< WAIT_SEND_B
-    unshard,            ///< UNSHARD: gathers the stage's parameters under FSDP
-    reshard,            ///< RESHARD
-    reduce_gradients,   ///< REDUCE_GRAD: scales by the number of microbatches, and reduces across data-parallel ranks
+    forward,               ///< F
+    backward_input,        ///< I
+    backward_weight,       ///< W
+    backward,              ///< B
+    overlap,               ///< OVERLAP_F_B: runs the actions in the parentheses
+    send_forward,          ///< SEND_F
+    receive_forward,       ///< RECV_F
+    send_backward,         ///< SEND_B
+    receive_backward,      ///< RECV_B
+    wait_send_forward,     ///< WAIT_SEND_F
+    wait_send_backward,    ///< WAIT_SEND_B
+    unshard,               ///< UNSHARD: gathers the stage's parameters under FSDP
+    reshard,               ///< RESHARD
+    reduce_gradients,      ///< REDUCE_GRAD: scales the gradients by the number of microbatches, and reduces them across
+                           ///< data-parallel ranks
     wait_reduce_gradients, ///< WAIT_REDUCE_GRAD
 };
 
@@ -58,10 +59,10 @@ inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15
     return "?";
 }
 
-/// Whether a rank computes: true for computations, false for sends, receives, waits and actions of a whole stage.
+/// Whether the action is a computation. Sends, receives, waits, and actions without a microbatch aren't computations.
 [[nodiscard]] constexpr bool is_compute(pytorch_action_kind kind) { return kind <= pytorch_action_kind::overlap; }
 
-/// Whether the action belongs to a whole stage, and has no microbatch.
+/// Whether the action concerns an entire stage, and so has no microbatch.
 [[nodiscard]] constexpr bool is_of_stage(pytorch_action_kind kind) { return kind >= pytorch_action_kind::unshard; }
 
 /// One cell of a schedule file, such as `2F0`, `3SEND_F1`, `0REDUCE_GRAD` or `(0F5;3B1)OVERLAP_F_B`.
@@ -74,7 +75,8 @@ struct pytorch_action {
     friend bool operator==(const pytorch_action&, const pytorch_action&) = default;
 };
 
-/// A schedule file: one row per rank. A cell may be empty, because PyTorch's own files keep idle slots.
+/// A schedule file, with one row per rank. A cell may be empty, because PyTorch's own files have empty cells for idle
+/// slots.
 struct pytorch_schedule {
     using row = std::vector<std::optional<pytorch_action>>;
     std::vector<row> rows{};
@@ -83,7 +85,7 @@ struct pytorch_schedule {
 
 namespace detail {
 
-/// Calls `visit(action)` for each action of a row, and for each action inside an overlap.
+/// Calls `visit(action)` for each action of a row. For an overlap, calls `visit` for the actions inside it.
 template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
     for (const auto& cell : row) {
         if (!cell) continue;
@@ -100,15 +102,16 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
 /// The inverse of `to_string`. Spaces around the text are allowed. Empty for any other text. PyTorch itself reads
-/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch. Both texts are refused here.
+/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch. This function refuses both texts.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
-/// Reads a schedule file of PyTorch, of either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
-/// If every backward B has a W, each B is read as PyTorch's I, as in the papers. Throws `input_error` with the first
-/// cell of each row that isn't an action. Also throws if only some B have a W, or if a B has a W in a file that has I.
+/// Reads a schedule file of PyTorch in either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
+/// If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the papers.
+/// Throws `input_error` with the first cell of each row that isn't an action. Also throws if only some B have a W, or
+/// if a B has a W although the file uses I.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
-/// The file as PyTorch's `_dump_csv` writes it, including line ends.
+/// The file with the same text and line ends that PyTorch's `_dump_csv` writes.
 [[nodiscard]] std::string to_csv(const pytorch_schedule& file);
 
 } // namespace optpipe
@@ -140,7 +143,8 @@ namespace detail {
     return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Removes an index from the start of a text. Empty if the text has no index there, or if the index doesn't fit.
+/// Removes an index from the start of a text. Empty if the text doesn't begin with an index, or if the index is too
+/// large.
 template <class Index> std::optional<Index> take_index(std::string_view& text) {
     std::uint32_t value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -200,7 +204,7 @@ namespace detail {
     return "row " + std::to_string(row) + ", cell " + std::to_string(cell);
 }
 
-/// Reads one line. Reports the first of its cells that isn't an action.
+/// Reads one line. Reports the first cell that isn't an action.
 [[nodiscard]] inline pytorch_schedule::row parse_row(std::string_view line, std::size_t number,
                                                      std::vector<violation>& found) {
     pytorch_schedule::row row;
@@ -221,8 +225,8 @@ namespace detail {
     return row;
 }
 
-/// The letters of the papers and of zero-bubble's own files: in them, B is the gradient of the input. In PyTorch, B is
-/// the whole backward. If a stage and microbatch have both B and W, B can only have the papers' meaning.
+/// Recognizes the letters of the papers and of zero-bubble's own files, in which B is the input gradient. In PyTorch, B
+/// is the full backward. If a stage and microbatch has both a B and a W, the B must be an input gradient.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {
@@ -238,8 +242,7 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces the papers' letters by PyTorch's. If a B has no meaning in the papers' letters, reports the first such
-    /// B instead.
+    /// Replaces the papers' letters by PyTorch's. If some B can't be an input gradient, reports the first one instead.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

@@ -14,41 +14,44 @@ namespace optpipe {
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
     compute_only,  ///< computations only; PyTorch adds messages, and puts each receive as early as possible
-    compute_comms, ///< all actions; each receive is where the plan has it
+    compute_comms, ///< all actions; each receive is at its place in the plan
 };
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
     /// Whether to leave out offloads, reloads and recomputation, because PyTorch's schedules can't express them. If
-    /// false, a schedule with offloads, reloads or recomputation is refused.
+    /// false, `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
     bool without_storage = false;
-    /// Number of a rank's stages whose parameters are gathered at once, for stages under FSDP in `compute_comms`. At
-    /// least 1 (PyTorch itself uses 3); 0 leaves out UNSHARD and RESHARD. Each additional stage takes the memory of its
-    /// parameters, and leaves more time for gathering.
+    /// Number of stages per rank whose parameters are gathered at the same time, for stages under FSDP in
+    /// `compute_comms`. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the
+    /// memory of its parameters, and leaves more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 
-/// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
+/// Whether any operation of the schedule is an offload, reload or recomputation, or a backward that recomputes piece by
+/// piece.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank has
-/// no stage, stashes are offloaded or recomputed (unless `without_storage` is set), or the order isn't executable. Also
-/// refuses problems with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch's runtime only
-/// runs pairs with a full backward. Other pairs are written in `compute_only`, and refused in `compute_comms`.
-/// Microbatches may differ, and may be slices of sequences. A row runs them in their order, and the user's stage keeps
-/// the data that a slice leaves for the next slice.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. PyTorch can't run every schedule. Refused if a rank
+/// has no stage, if stashes are offloaded or recomputed (unless `without_storage` is set), or if the order isn't
+/// executable. Also refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because
+/// PyTorch's runtime only runs pairs with a full backward. Other pairs are written in `compute_only`, and refused in
+/// `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs its slices in order, and the
+/// user's stage must store the data that one slice leaves for the next.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`. `to_pytorch` adds
-/// them to `compute_comms` if `unsharded_stages` isn't 0.
+/// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds both. In `compute_comms`, `to_pytorch`
+/// adds both if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of a schedule file's computations on a problem, for `simulate`. The two actions of an overlap become a
-/// pair if the problem has this pair. Otherwise, they run one after the other. All activations are kept on the device.
-/// Throws `input_error` if the file doesn't fit the problem (its ranks, the places of its stages or its microbatches
-/// differ), if a stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
-/// (`message_violations`). Refused for problems with edges, groups or frozen stages. Also refused if the file's rows
-/// wait for each other in a cycle even if no send waits for its receive.
+/// The order of the computations in a schedule file, for `simulate` on a problem. The two actions of an overlap become
+/// a pair if the problem has this pair. If the problem doesn't have this pair, the two actions run one after the other.
+/// All activations are kept on the device.
+///
+/// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Also throws if a stage has
+/// no storage option that keeps all activations, or if messages of `compute_comms` are wrong (`message_violations`).
+/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows wait for each other in a
+/// cycle even if no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -140,7 +143,7 @@ namespace detail {
     return p;
 }
 
-/// The computations in the order of the schedule.
+/// The computations of a schedule, in the order of the schedule.
 [[nodiscard]] inline order compute_order(const schedule& s) {
     auto result = order_of(s);
     std::erase_if(result.operations,
@@ -152,9 +155,9 @@ namespace detail {
 
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
-/// PyTorch issues a row's actions one after the other. A computation waits for the message that it receives. All
-/// messages of a rank are on one lane of its program, and the programs of all ranks were issued in one common order.
-/// Thus the rows can be run in this common order even if every send waits for its receive.
+/// PyTorch issues a row's actions one after the other, and a computation waits for the message that it needs. In each
+/// program, all messages are on one lane. The programs of all ranks were written in one common order. The rows can run
+/// in this order even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -173,7 +176,7 @@ public:
 private:
     using position_map = std::map<std::string, std::size_t>;
 
-    /// One end of a message in PyTorch's spelling, which has the stage at this end.
+    /// One end of a message, as an action of PyTorch. The action names the stage at this end.
     [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
         const bool sends = part.side == exchange_part::side_kind::send;
         const auto& op = part.message;
@@ -188,8 +191,8 @@ private:
                 {}};
     }
 
-    /// The actions of a program. Messages that progress together in the program become separate cells, in an order that
-    /// both ranks know.
+    /// The actions of a program. Messages that progress together in the program become separate cells. The order of
+    /// these cells is the same on both ranks.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {
@@ -219,11 +222,11 @@ private:
         return at;
     }
 
-    /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
+    /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// After the receiver of a send has posted its receive, the receiver may send a message back. The wait for the send
-    /// follows the computation that uses this message. Thus the waits for sends are short, and the sent data isn't held
-    /// longer than necessary. The waits for all other sends are at the end.
+    /// The wait for a send follows the first computation whose input the receiver sent after it had posted its receive.
+    /// Such an input proves that the send has ended. Thus the waits for sends are short, and sent data isn't held
+    /// longer than necessary. All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -245,8 +248,8 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that have ended before `computed` runs. These sends have ended because the rank that
-    /// sent the input of `computed` had posted their receives before.
+    /// Adds the waits for sends that must have ended before `computed` runs. The peer posted their receives before it
+    /// sent the input of `computed`.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);
@@ -266,7 +269,8 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
-/// Marks an overlap of a file as a pair if the problem has this pair. Contract: `lanes` has the computations of `file`.
+/// Marks each overlap of a file as a pair if the problem has this pair. Contract: `lanes` has the computations of
+/// `file`.
 inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
     for (const rank r : lanes.indices()) {
         std::size_t at = 0;

@@ -10,21 +10,21 @@
 
 namespace optpipe {
 
-/// Whether a file has the format `compute_comms`, because it has actions that aren't computations.
+/// Whether a file has the format `compute_comms`. Such a file has actions that aren't computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
-/// All violations by the messages of a `compute_comms` file, each with its place. Examples: a computation lacks its
-/// receive, a send or receive lacks its other end, a send or receive isn't on its stage's rank, a send has no wait in a
-/// file with waits, or a cell is empty. Contract: the computations of `file` are of stages and microbatches of `g`, on
-/// the right ranks.
+/// All faults of the messages in a `compute_comms` file, each with its place. Examples: a computation has no receive
+/// for its input, a send or receive has no other end, a send or receive isn't on its stage's rank, a send has no wait
+/// in a file with waits, or a cell is empty. Contract: the computations in `file` have stages and microbatches of `g`,
+/// and are on the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// When sends end. Buffered sends end at once, like some small sends. Rendezvous sends end when their receive has been
-/// posted, in the order of issue on each rank, like large sends with NCCL.
+/// When sends end. Buffered sends end immediately, like some small sends. Rendezvous sends end when their receive has
+/// been posted, like large sends with NCCL. On each rank, messages end in the order of issue.
 enum class pytorch_sends { buffered, rendezvous };
 
-/// For each rank that stops, the first action that never runs, such as "row 2 stops at 1F0". Empty if all actions run.
-/// Contract: there are no `message_violations`.
+/// The first action that never runs, such as "row 2 stops at 1F0", for each rank that gets stuck. Empty if all actions
+/// run. Contract: there are no `message_violations`.
 [[nodiscard]] std::vector<std::string> stuck_actions(const any_graph& g, const pytorch_schedule& file,
                                                      pytorch_sends sends);
 
@@ -40,13 +40,13 @@ namespace detail {
     return kind == pytorch_action_kind::wait_send_forward || kind == pytorch_action_kind::wait_send_backward;
 }
 
-/// The other end of a message. Contract: the action is a send or a receive.
+/// The action at the other end of a message. Contract: the action is a send or a receive.
 [[nodiscard]] pytorch_action message_partner(const pytorch_action& action);
 
-/// The wait for a send.
+/// The action that waits for a send.
 [[nodiscard]] pytorch_action wait_for(pytorch_action sent);
 
-/// The receive of a computation's input, if the input comes as a message.
+/// The receive for a computation's input, provided that the input comes as a message.
 [[nodiscard]] pytorch_action received_by(const pytorch_action& computed);
 
 } // namespace detail
@@ -108,7 +108,7 @@ OPTPIPE_INLINE pytorch_action received_by(const pytorch_action& computed) {
             {}};
 }
 
-/// The actions of each rank and the position of each action. Overlaps are divided into their parts.
+/// The actions of each rank, and the position of each action. Instead of an overlap, a row has the actions inside it.
 class pytorch_rows {
 public:
     pytorch_rows(const any_graph& g, const pytorch_schedule& file) : g_{&g} {
@@ -133,8 +133,8 @@ public:
         return found && found->first == r && found->second < i;
     }
 
-    /// The stage whose output or gradient a computation needs; empty for forwards of the first stage, gradients of the
-    /// last stage, and weight gradients.
+    /// The stage whose activation or gradient is the input of a computation. Empty for forwards of the first stage,
+    /// backwards of the last stage, and weight gradients.
     [[nodiscard]] std::optional<stage> source_of(const pytorch_action& computed) const {
         if (computed.kind == pytorch_action_kind::backward_weight) return std::nullopt;
         if (computed.kind == pytorch_action_kind::forward)
@@ -245,7 +245,7 @@ private:
     std::vector<violation> found_{};
 };
 
-/// Simulates the rows. Each row runs one action after the other.
+/// Simulates the rows. Each row runs its actions one after the other.
 class pytorch_run {
 public:
     pytorch_run(const any_graph& g, const pytorch_schedule& file, pytorch_sends sends)
@@ -274,7 +274,7 @@ private:
         return moved;
     }
 
-    /// Ends the first pending message of a rank if the other end is also the first pending message of its rank.
+    /// Ends the first pending message of rank `r` if it matches the first pending message of the other rank.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();

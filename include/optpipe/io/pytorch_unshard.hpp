@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// For each cell of a row, the stages on which the row computes from this cell on: at most `count` stages, in the order
-/// of their first use. The result has one entry more than there are cells.
+/// The stages of the next computations, seen from each cell of a row: at most `count` stages, in the order of their
+/// first use. The result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);
     std::vector<stage> by_use;
@@ -27,9 +27,9 @@ namespace optpipe::detail {
     return next;
 }
 
-/// Adds UNSHARD and RESHARD for stages under FSDP: only the next `count` stages of the row have gathered parameters.
-/// Parameters are thus gathered while another stage computes. A stage's parameters are released after the reduction of
-/// its gradients. Contract: a row without overlaps.
+/// Adds UNSHARD and RESHARD for stages under FSDP. At any time, only the next `count` stages of the row have gathered
+/// parameters. Parameters are thus gathered while another stage computes. A stage's parameters are released after the
+/// reduction of its gradients. Contract: the row has no overlaps.
 [[nodiscard]] inline pytorch_schedule::row with_unshards(const pytorch_schedule::row& row, std::size_t count) {
     OPTPIPE_EXPECT(count > 0, "with_unshards: a stage that computes needs its parameters");
     const auto reduces = [&](std::size_t i) {

@@ -17,16 +17,16 @@
 namespace optpipe {
 
 /// A schedule as read from a file (io/README.md), before it is checked against a problem. Its operations may be
-/// impossible, and its claims may be false.
+/// impossible, and its stated measures may be wrong.
 struct schedule_document {
     std::string problem_name;
     std::string method;
-    /// Whether the file declares a schedule of forwards alone.
+    /// Whether the file declares a schedule of forwards only.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards with a named storage option, each with the name of the option.
+    /// Forwards that name a storage option, each with that name.
     std::vector<std::pair<operation, std::string>> storage;
-    /// Entries of `operations` with an unreadable spelling. The list of operations doesn't have them.
+    /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain them.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
     std::optional<duration> bound;
@@ -35,17 +35,17 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The problem that matches a document: without stashes if the document has forwards alone.
+/// The problem on which a document is valid. It has no stashes if the document has forwards only.
 [[nodiscard]] problem problem_for(problem p, const schedule_document& document);
 
-/// The operations of a document as a schedule of this problem. `validate` reports operations that the problem doesn't
-/// have.
+/// The operations of a document as a schedule of this problem. Operations that the problem doesn't have are left in,
+/// and `validate` reports them.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
 /// Storage options that the document names, but the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
-/// The largest accepted differences between the claims of a file and the measures of its operations.
+/// The largest accepted differences between the measures stated in a file and the measures of its operations.
 struct claim_slacks {
     duration time{};
     memory_size memory{};
@@ -55,11 +55,11 @@ struct claim_slacks {
 [[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
 
 /// Everything that is wrong with a document of this problem: unreadable entries, storage options and operations that
-/// the problem doesn't have, violated rules, and claims that its operations contradict. If there are no violations, the
-/// document can be relied on.
+/// the problem doesn't have, violated rules, and measures that don't match the operations. A document without
+/// violations can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// Derived fields of a document that differ from the measures of its operations.
+/// Measures stated in a document that differ from the measures of its operations.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 
@@ -85,8 +85,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of each cell's storage option. If no option is named, the option is `offload` if the cell has an OFFLOAD,
-/// and `keep` otherwise.
+/// The name of the storage option of each stage and microbatch. If the document names none, the option is `offload` if
+/// there is an OFFLOAD, and `keep` otherwise.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");
@@ -147,7 +147,7 @@ OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s,
 }
 namespace detail {
 
-/// A claim that is NaN differs from every value.
+/// Whether the two values differ by at most `slack`. False if one of them is NaN.
 inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
 
 inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,
@@ -203,11 +203,11 @@ OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, cons
     auto found = document.unreadable;
     for (auto& v : storage_violations(taken, document))
         found.push_back(std::move(v));
-    if (found.size() > document.unreadable.size()) return found; // all further checks depend on these results
+    if (found.size() > document.unreadable.size()) return found; // all further checks need valid storage options
     const auto timed = to_schedule(taken, document);
     for (auto& v : document.forward_only ? validate_forward_only(taken, timed) : validate(taken, timed))
         found.push_back(std::move(v));
-    if (!found.empty()) return found; // claims can only be compared with valid operations
+    if (!found.empty()) return found; // the stated measures can only be checked for valid operations
     return claims_violations(document, measure(taken, timed), claim_slacks_of(taken, timed));
 }
 

@@ -40,11 +40,11 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 } // namespace detail
 
-/// The name that `word` most likely misspells; empty if no name is near. Ties go to the first name.
+/// The name that is most likely meant by `word`; empty if no name is similar. Ties go to the first name.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
-    // One letter in three may be wrong. If fewer were allowed, some slips would go unnoticed. If more were allowed,
-    // every short word would be similar to any other word.
+    // One letter in three may be wrong. With a lower limit, some typing errors wouldn't be recognized. With a higher
+    // limit, every short word would be similar to any other word.
     constexpr std::size_t letters_per_slip = 3;
     std::optional<std::string> nearest;
     std::size_t least = 0;
@@ -60,7 +60,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     return nearest;
 }
 
-/// A text such as "; did you mean memory_limit?"; empty if no name is near.
+/// A text such as "; did you mean memory_limit?". Empty if no name is similar.
 [[nodiscard]] inline std::string suggestion(std::string_view word, std::span<const std::string> names) {
     const auto nearest = nearest_name(word, names);
     return nearest ? "; did you mean " + *nearest + "?" : "";

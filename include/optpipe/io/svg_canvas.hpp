@@ -13,7 +13,8 @@
 
 namespace optpipe::detail {
 
-/// A class of the style sheet, as a letter and a number. For example, `F0` is for forwards of a rank's first stage.
+/// The class of an operation in the style sheet: a letter for the kind, and the position of its stage on the rank. For
+/// example, `F0` is for forwards of a rank's first stage.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -75,7 +76,7 @@ private:
     std::string text_;
 };
 
-/// The largest font size at which this number of characters of a sans-serif font fits into `width`.
+/// The largest font size at which `characters` characters of a sans-serif font fit into `width`.
 inline double label_size_for(double width, std::size_t characters) {
     constexpr double character_width = 0.62;
     constexpr double margin = 1.4;
@@ -108,7 +109,7 @@ inline double text_width(std::string_view text, double size) {
     return width * size;
 }
 
-/// The part of a text that fits, with an ellipsis in place of the rest.
+/// The beginning of a text that fits into `width`, with an ellipsis in place of the rest.
 inline std::string cut_to_width(std::string_view text, double width, double size) {
     constexpr std::string_view ellipsis = "…";
     if (text_width(text, size) <= width) return std::string{text};
@@ -120,8 +121,8 @@ inline std::string cut_to_width(std::string_view text, double width, double size
     return result.append(ellipsis);
 }
 
-/// Puts the pieces into lines. Each line takes as many pieces as fit. A piece that is too long for a line is broken at
-/// its spaces.
+/// Arranges the pieces in lines. Each line takes as many pieces as fit. A piece that is too long for a line is broken
+/// at its spaces.
 inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
                                          double size) {
     std::vector<std::string> lines;

@@ -24,7 +24,7 @@
 
 namespace optpipe::detail {
 
-/// One figure of a schedule, or of a measurement with its plan in a row above each lane.
+/// A figure of a schedule, or of a measurement with a row for the plan above each lane.
 class svg_figure {
 public:
     svg_figure(const svg_figure&) = delete; // not copyable, because `memory` points to the timelines of this object
@@ -99,9 +99,9 @@ private:
         layout_.top = header(unseen) + space_below_header;
     }
 
-    /// Draws title, measures and legend. Returns the last base line.
+    /// Draws title, measures and legend. Returns the base line of the last row.
     double header(svg_canvas& canvas) const {
-        constexpr double title_size = 17.5; // size 16 in bold
+        constexpr double title_size = 17.5; // wide enough for size 16 in bold
         constexpr double facts_size = 12.0;
         const double right = layout_.page_width() - 8.0;
         const double width = right - layout_.left;
@@ -173,8 +173,8 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // The times in a schedule file may be so large that adding 1 to `first` doesn't change it, so `i` has a limit,
-        // too.
+        // The times in a schedule file may be very large, so that adding 1 to `first` doesn't change it. For this
+        // reason, `i` also has a limit.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -225,8 +225,8 @@ private:
         for (const auto& b : boxes_of(backwards, layout_))
             box(b, y + height / 2, height / 2, whose);
     }
-    /// The part of a lane that an operation takes. In a pair, the forward takes the upper half, and the backward takes
-    /// the lower half.
+    /// The vertical position and height of an operation within its lane. In a pair, the forward takes the upper half,
+    /// and the backward takes the lower half.
     static std::pair<double, double> place_of(const operation& op, double y, double height) {
         if (!op.is_paired) return {y, height};
         return {is_second_part(op) ? y + height / 2 : y, height / 2};
@@ -239,8 +239,8 @@ private:
         for (const auto& b : boxes_of(lists.reloads, layout_))
             box(b, y + height - each, each, whose);
     }
-    /// Height of the box of a transfer. With two engines, both may work at once, so offloads are drawn above and
-    /// reloads below.
+    /// Height of the box of a transfer. With two engines, an offload and a reload may overlap in time, so offloads are
+    /// drawn in the upper half of the row and reloads in the lower half.
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
@@ -280,7 +280,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// The label of a rank's transfers, and its full text as a tooltip.
+    /// The label of a rank's transfers, and the full text for its tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())
@@ -304,7 +304,7 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Draws a line at the time `at` if the objective is the makespan. The value of `span` isn't a time of the step.
+    /// Draws a line at the time `at`. If the objective is `span`, draws nothing, because a span isn't a point in time.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;

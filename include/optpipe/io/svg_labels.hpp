@@ -14,14 +14,14 @@
 
 namespace optpipe::detail {
 
-/// The labels in the boxes of operations.
+/// How operations are labelled in their boxes.
 enum class label_manner { none, microbatch, spelled };
 
 inline std::string label_of(const operation& op, label_manner manner) {
     switch (manner) {
     case label_manner::none: return "";
     case label_manner::microbatch: return std::to_string(op.microbatch.value());
-    case label_manner::spelled: return short_spelling(op); // the full spelling of computations, except RECOMPUTE
+    case label_manner::spelled: return short_spelling(op); // the full spelling, except for RECOMPUTE
     }
     return "";
 }
@@ -39,7 +39,7 @@ inline std::string_view legend_name(operation_kind kind) {
     return "";
 }
 
-/// One kind and one size of labels for the whole figure.
+/// The kind and size of all labels in the figure.
 struct svg_labels {
     label_manner manner = label_manner::none;
     double size = 0.0;
@@ -50,7 +50,7 @@ struct svg_labels {
     }
 };
 
-/// The labels that fit into three quarters of the boxes.
+/// Chooses labels that fit into at least three quarters of the boxes.
 inline svg_labels labels_of(const problem& p, const timeline& t, const svg_layout& layout, const svg_options& options) {
     std::vector<double> widths;
     std::size_t spelled = 1;

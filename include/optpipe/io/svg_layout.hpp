@@ -14,7 +14,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The positions of all parts of the figure, in pixels.
+/// Positions and sizes in the figure, in pixels.
 struct svg_layout {
     double left = 96.0;
     double right = 84.0;
@@ -26,7 +26,7 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0 if memory isn't shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// Height of a plan's row, as a share of the lane below it. If 0, plans have no row.
+    /// Height of a plan's row relative to the lane below it. 0 if there are no such rows.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
@@ -35,7 +35,8 @@ struct svg_layout {
     double wanted_width = 0.0;
     double time = 0.0;
 
-    /// `width` is the width of the whole page; 0 if no width is requested.
+    /// Adapts the figure to new widths of the texts at its left and right. `width` is the requested width of the
+    /// figure, or 0 if none is requested.
     void widen(double new_left, double new_right, double width) {
         left = new_left;
         right = new_right;
@@ -68,7 +69,7 @@ struct svg_layout {
     [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
 };
 
-/// `plan` is shown above the lanes; null if there is no plan.
+/// The layout of a figure. `plan` is shown above the lanes, and is null if there is no plan.
 inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options,
                             const timeline* plan = nullptr) {
     struct heights {
@@ -106,8 +107,8 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     return layout;
 }
 
-/// Operations of one lane that are drawn as one box: a single operation, or a run of operations that are too narrow to
-/// be seen.
+/// Operations of a lane that are drawn as one box: a single operation, or several consecutive operations that are too
+/// narrow to be seen.
 struct svg_box {
     duration start{};
     duration end{};
@@ -121,8 +122,8 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // A run of operations may become as wide as a pixel. Then the next run starts. Colours and bubbles thus stay at
-        // their times.
+        // Narrow operations share a box until the box is as wide as a pixel. Thus colours and bubbles appear at the
+        // right times.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();
@@ -136,7 +137,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, the highest point of that step.
+/// The curve with at most one point per `step`, at the highest level within that step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// The explanation of the colours below the title, written from left to right in as many rows as needed.
+/// The legend of colours below the title. Entries are written from left to right, in several rows if necessary.
 class svg_legend {
 public:
     static constexpr double row_height = 16.0;
@@ -22,7 +22,7 @@ public:
     svg_legend(svg_canvas& canvas, double left, double right, double y, std::size_t shades)
         : canvas_{&canvas}, left_{left}, right_{right}, x_{left}, y_{y}, shades_{shades} {}
 
-    /// Adds a box, divided into one part for each style.
+    /// Adds a box with its name. The box is divided into one part for each style.
     void entry(const std::vector<std::string>& styles, std::string_view name) {
         make_room(swatch + text_width(name, font_size));
         const double each = box_width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));
@@ -61,8 +61,8 @@ private:
         x_ = left_;
         y_ += row_height;
     }
-    /// Writes text, beginning `indent` to the right of the last box. If the words don't fit into one row, they take
-    /// several rows.
+    /// Writes text that starts `indent` to the right of the last entry. If the words don't fit in the row, they
+    /// continue in further rows.
     void text(double indent, std::string_view words) {
         const auto lines = lines_of({std::string{words}}, "", right_ - x_ - indent, font_size);
         for (std::size_t i = 0; i < lines.size(); ++i) {

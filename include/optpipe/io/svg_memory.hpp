@@ -15,10 +15,11 @@
 
 namespace optpipe::detail {
 
-/// The curves of device memory under their limits. All ranks have the same scale, so that they can be compared.
+/// Draws the curves of device memory and the memory limits. All ranks have the same scale, so that they can be
+/// compared.
 class svg_memory {
 public:
-    /// `plan` is null if there is no plan. Both timelines must outlive this object.
+    /// `plan` is null if there is no plan. The timelines must outlive this object.
     svg_memory(const problem& p, const timeline& t, const timeline* plan) : p_{&p}, timeline_{&t}, plan_{plan} {
         memory_size peak{};
         memory_size limit{};
@@ -28,7 +29,7 @@ public:
             if (!p.memory_limit[r].is_unlimited()) limit = std::max(limit, p.memory_limit[r]);
         }
         constexpr double headroom = 1.12;
-        // A limit far above the curves is left out, because it would flatten them.
+        // A limit that is far above the curves isn't drawn, because the curves would become flat.
         constexpr double far_above = 3.0;
         top_ = headroom * (limit <= far_above * peak ? std::max(limit, peak) : peak);
         if (top_ <= memory_size{}) top_ = memory_size{1.0};

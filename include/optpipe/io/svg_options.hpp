@@ -5,7 +5,7 @@
 namespace optpipe {
 
 struct svg_options {
-    /// Width of the whole figure in pixels. If 0, the width follows from the number of operations.
+    /// Width of the figure in pixels. If 0, the number of operations determines the width.
     double width = 0.0;
     bool labels = true;
     bool transfers = true;

@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// The result of one method on a problem: its measures, or the reason why there is no schedule.
+/// The result of one method on a problem: the measures of its schedule, or the reason why it has none.
 struct comparison_row {
     std::string method;
     std::optional<measures> result;
@@ -30,34 +30,34 @@ struct comparison_row {
 [[nodiscard]] comparison_row make_comparison_row(const schedule_report& report,
                                                  std::optional<double> planning_seconds = {});
 
-/// The reason why there is no schedule, with the units of the problem, such as "rank 0 needs 6 GB of memory, its limit
-/// is 5 GB".
+/// The reason why there is no schedule, with the problem's units, such as "rank 0 needs 6 GB of memory, its limit is 5
+/// GB".
 [[nodiscard]] std::string reason_text(const problem& p, const refusal& why);
 
 [[nodiscard]] comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
                                                  std::optional<double> planning_seconds = {});
 
-/// The result of another method, for the verdict.
+/// The result of another method, as shown in the verdict on a plan.
 struct baseline {
     std::string method;
-    /// Excess of the method's objective over the plan's objective, such as "+11.0 %"; empty if the method has no
-    /// schedule.
+    /// Difference between the method's objective and the plan's objective, such as "+11.0 %". Empty if the method has
+    /// no schedule.
     std::string excess{};
     /// The reason why the method has no schedule.
     std::string reason{};
 };
 
-/// The entry of a method in the verdict on a plan. `objective` is the plan's objective.
+/// Makes the entry of a method for the verdict on a plan. `objective` is the plan's objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists their excess over this objective. There is one more line for each
-/// reason why some methods have no schedule.
+/// there are other methods, a second line lists how far their objectives exceed this one. If some methods have no
+/// schedule, there is one more line for each reason.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
 /// A table of methods, in the given order. The peak memory is the peak of the rank that comes closest to its limit. The
-/// rate of recomputation is shown if stages do more than keep or offload whole stashes.
+/// rate of recomputation is shown if the problem has storage options other than keeping or offloading entire stashes.
 [[nodiscard]] std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows);
 
 /// Writes the table of methods.
@@ -109,7 +109,7 @@ inline std::string bound_text(const problem& p, const schedule_report& report) {
     return (share < least_shown ? "under 0.1 %" : percent(share)) + " above the lower bound " + number;
 }
 
-/// The rank that comes closest to its limit; without limits, the rank with the largest peak.
+/// The rank that comes closest to its memory limit. Without limits, the rank with the largest peak.
 inline rank tightest_rank(const problem& p, const measures& m) {
     rank tightest{};
     const auto use = [&](rank r) {
@@ -142,7 +142,7 @@ inline std::string pairs_text(std::size_t count) {
     return "; " + std::to_string(count) + (count == 1 ? " pair" : " pairs");
 }
 
-/// The number of recomputations, and the share of recomputation in the work of the rank that recomputes most.
+/// The number of recomputations, and the largest share of recomputation in a rank's work.
 inline std::string recompute_text(const measures& m) {
     if (m.recomputes == 0) return "";
     return "; " + std::to_string(m.recomputes) + " recomputed, at most " + percent(m.recompute_rate) +

@@ -9,8 +9,9 @@
 
 namespace optpipe {
 
-/// Writes a table of the durations of each kind of operation: the mean as planned, the mean as measured, the mean
-/// excess over the plan, the largest excess, and the longest delay of a start. If there are messages, they come last.
+/// Writes a table with a row for each kind of operation. The columns are the planned mean duration, the measured mean
+/// duration, the mean excess over the plan, the largest excess, and the longest delay of a start. The last row is for
+/// messages, if there are any.
 void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
                        const time_difference& messages = {});
 
@@ -33,7 +34,7 @@ void write_differences(std::ostream& out, const problem& p, const std::vector<ki
 namespace optpipe {
 namespace detail {
 
-/// The text of a difference from a duration `whole`; the text of a negligible difference is "0".
+/// The text of a difference relative to a duration `whole`. A negligible difference is written as "0".
 inline std::string difference_text(duration difference, duration whole) {
     constexpr double matters = 1e-4;
     constexpr int digits = 4;

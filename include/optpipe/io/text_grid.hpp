@@ -13,22 +13,24 @@ namespace optpipe {
 struct grid_options {
     /// Number of columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded. Its start and its end are shown in full, and the
-    /// time between them takes one line.
+    /// A schedule that needs more lines per rank than this is folded. Its start and its end are then shown in full, and
+    /// the time in between takes one line.
     std::size_t most_bands = 8;
-    /// Number of lines per rank for the start, and for the end, of a folded schedule.
+    /// Number of lines per rank for the start of a folded schedule, and again for its end.
     std::size_t end_bands = 2;
     bool transfers = true;
     view_window window{};
 };
 
-/// Writes the schedule over time. Each rank has a line for its computations. If the schedule has transfers to the host
-/// and back, there is also a line for each copy engine of the rank. The width of a cell shows the length of its
-/// operation. Labels are `2F0`, or `F0` or `F` in narrow cells. Dots are bubbles. A schedule that is longer than a line
-/// continues below. If a schedule would take too many lines, only its start and its end are shown with labels, and the
-/// time between them takes one line. If no label fits, the whole schedule is on one line. On a line without labels, a
-/// letter represents the kind of the running operation, and `+` represents several kinds in one column. The label of a
-/// pair is `2F5;3B1`, `F5;B1`, or the letter P.
+/// Writes the schedule as text, with time from left to right. Each rank has a line for its computations. If the
+/// schedule has transfers to the host and back, there is also a line for each copy engine of the rank. The number of
+/// columns shows an operation's duration. The label of an operation is `2F0`, or `F0` or `F` if there is less space.
+/// The label of a pair is `2F5;3B1`, `F5;B1`, or the letter P. Dots are bubbles.
+///
+/// If a schedule is longer than a line, it continues in further lines below. If a schedule would take too many lines,
+/// only its start and its end are shown with labels, and the time in between takes one line. If no label fits, the
+/// entire schedule is on one line. A line without labels shows a letter for the kind of the running operation, and `+`
+/// for several kinds in one column.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan. Each line appears twice: as planned, and as measured.
@@ -55,12 +57,12 @@ void write_overlay_grid(std::ostream& out, const problem& p, const schedule_repo
 namespace optpipe {
 namespace detail {
 
-/// The mapping from times to columns.
+/// Converts times to columns.
 struct grid_scale {
     duration begin{};
     double columns_per_time = 1.0;
 
-    /// For up to this number of columns, doubles represent every column exactly.
+    /// Doubles represent every column exactly up to this number.
     static constexpr double most_columns = 1e15;
 
     [[nodiscard]] std::size_t column(duration t) const {
@@ -72,34 +74,34 @@ struct grid_scale {
     }
 };
 
-/// A section of time as it is shown: either with labels, or with the letter of a kind in each column.
+/// A section of time on the page. Operations have labels, or each column has only the letter of a kind.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
     view_window window{};
-    /// Columns of the scale: the first shown column, the column after the last shown column, and the end of the scale.
+    /// Columns on the scale: the first column shown, the column after the last one shown, and the end of the scale.
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t end = 0;
 };
 
-/// One line of the grid, over the whole schedule.
+/// One line of the grid, for the entire schedule.
 struct grid_lane {
     std::string name;
     std::vector<const std::vector<timed_operation>*> lists;
     char idle = ' ';
 };
 
-/// One of several schedules that a grid shows, and the suffix of the names of its lanes.
+/// One of the schedules that a grid shows. `suffix` is added to the names of its lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
 };
 
-/// The sign of a column with operations of several kinds.
+/// Shown in a column that has operations of several kinds.
 inline constexpr char mixed_kinds = '+';
 
-/// The letter of a pair if the spelling of its parts doesn't fit.
+/// Shown for a pair if the names of its two operations don't fit.
 inline constexpr char pair_letter = 'P';
 
 /// The columns of one lane in one band.
@@ -136,8 +138,8 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation in the columns that it shares with no other operation. For a pair, the label names both
-    /// parts.
+    /// Labels an operation in the columns that belong to it alone. The label of a pair names the forward and the
+    /// backward.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;
@@ -152,7 +154,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest spelling that leaves one column free. If no spelling does, the letter alone.
+    /// The longest label that leaves one column free. If there is none, the letter alone.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -170,7 +172,7 @@ private:
     std::size_t from_;
     std::size_t to_;
     std::string text_;
-    /// The number of operations in each column: none, one, or several.
+    /// For each column, whether it has no operation, one, or several.
     std::vector<char> taken_;
 };
 
@@ -234,7 +236,7 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// The number of columns per unit of time with which three quarters of the labels fit and leave a column free; 0 if
+    /// The number of columns per unit of time at which three quarters of the labels fit and leave a column free. 0 if
     /// there is no such number.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
@@ -242,7 +244,7 @@ private:
         for (const auto& each : timelines_)
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
-                    if (timed.op.is_paired) continue; // a pair and its label are both about twice as long
+                    if (timed.op.is_paired) continue; // a pair is about twice as long, and so is its label
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, short_spelling(timed.op).size() + 1);
                 }
@@ -305,7 +307,7 @@ private:
         }
     }
 
-    /// Writes a band. Returns whether some columns of the band have operations of several kinds.
+    /// Writes the given columns of all lanes. Returns whether some of these columns have operations of several kinds.
     bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
         write_line(out, axis_name_, axis(section, from, to));
         bool has_mixed = false;

@@ -11,19 +11,19 @@
 
 namespace optpipe {
 
-/// The number of (stage, microbatch) pairs that use the storage options of one name.
+/// The number of (stage, microbatch) pairs that use a storage option of this name.
 struct storage_use {
     std::string name;
     std::size_t count = 0;
     per_stage<std::size_t> by_stage{};
 };
 
-/// The use of all storage options, in the order in which the stages list them. Unused options are left out. Empty if
-/// stashes can only be kept or offloaded as a whole.
+/// How often each storage option is used, in the order in which the stages list the options. Unused options are left
+/// out. Empty if the problem's only options are to keep or to offload entire stashes.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
-/// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if stashes
-/// can only be kept or offloaded as a whole.
+/// Writes a table of the storage options in use. If there are few stages, each has a column. Writes nothing if the
+/// problem's only options are to keep or to offload entire stashes.
 void write_storage_uses(std::ostream& out, const problem& p, const schedule& s);
 
 } // namespace optpipe

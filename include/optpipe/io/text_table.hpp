@@ -13,14 +13,14 @@ namespace optpipe {
 using table_row = std::vector<std::string>;
 
 /// Writes rows of cells in columns. The first column is aligned left, and all others are aligned right. The first row
-/// is the heading. A shorter row has a name and a sentence of any length.
+/// is the heading. A row that is shorter than the heading has a name and a sentence, which may have any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
 /// The text with a backslash before each character that Markdown interprets.
 [[nodiscard]] std::string markdown_escaped(std::string_view text);
 
-/// Writes the same rows as a Markdown table for GitHub. Shorter rows become a list below the table. The cells are
-/// escaped.
+/// Writes the rows as a Markdown table for GitHub. Rows that are shorter than the heading become a list below the
+/// table. The cells are escaped.
 void write_markdown_table(std::ostream& out, const std::vector<table_row>& lines);
 
 } // namespace optpipe
@@ -88,8 +88,8 @@ OPTPIPE_INLINE std::string markdown_escaped(std::string_view text) {
 }
 namespace detail {
 
-/// The rows with escaped cells, and the line below the heading that aligns the columns. Rows that are shorter or longer
-/// than the heading are left out.
+/// The rows with escaped cells. The second row is the Markdown line that aligns the columns. Rows that are shorter or
+/// longer than the heading are left out.
 inline std::vector<table_row> markdown_rows(const std::vector<table_row>& lines) {
     std::vector<table_row> rows;
     for (const auto& line : lines) {

@@ -30,11 +30,11 @@ struct rank_timeline {
     [[nodiscard]] bool has_transfers() const { return !offloads.empty() || !reloads.empty(); }
 };
 
-/// A schedule as figures show it, without operations that the problem doesn't have.
+/// The parts of a schedule that figures show. Operations that the problem doesn't have are left out.
 struct timeline {
     per_rank<rank_timeline> ranks;
     duration begin{};
-    /// The end of the last operation or transfer, but at most the end of the window.
+    /// The end of the last operation or transfer, or the end of the window if that is earlier.
     duration end{};
 
     [[nodiscard]] bool has_transfers() const {
@@ -55,7 +55,7 @@ inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_ki
     return lists.compute;
 }
 
-/// The curve within a window; it begins with the level at the window's start.
+/// The part of a curve within a window. Its first point has the level at the start of the window.
 inline std::vector<memory_point> within(const std::vector<memory_point>& curve, const view_window& window) {
     std::vector<memory_point> result;
     for (const auto& point : curve) {
@@ -103,7 +103,8 @@ inline timeline timeline_of(const problem& p, const schedule& s, const view_wind
     return result;
 }
 
-/// The least of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is at least `least`, which must be positive.
+/// The smallest number among 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is at least `least`. `least` must be
+/// positive.
 inline double round_step(double least) {
     const double power = std::pow(10.0, std::floor(std::log10(least)));
     for (const double factor : {1.0, 2.0, 5.0})
@@ -111,9 +112,9 @@ inline double round_step(double least) {
     return 10.0 * power;
 }
 
-/// A unit such as " ms"; empty if the problem has none.
+/// A unit with a space before it, such as " ms"; empty if there is no unit.
 inline std::string with_space(const std::string& unit) { return unit.empty() ? "" : " " + unit; }
-/// A unit such as " [ms]"; empty if the problem has none.
+/// A unit in brackets, such as " [ms]"; empty if there is no unit.
 inline std::string in_brackets(const std::string& unit) { return unit.empty() ? "" : " [" + unit + "]"; }
 
 } // namespace detail

@@ -14,7 +14,8 @@
 
 namespace optpipe {
 
-/// The operation that a range of a trace shows, as far as its name reveals it.
+/// The operation that a range of a trace shows. Its stage and microbatch are empty if the name of the range doesn't
+/// have them.
 struct named_operation {
     operation_kind kind = operation_kind::forward;
     std::optional<std::uint32_t> stage{};
@@ -22,11 +23,11 @@ struct named_operation {
     friend bool operator==(const named_operation&, const named_operation&) = default;
 };
 
-/// A pattern for the names of one kind of operation's ranges. In the pattern, `{stage}` and `{microbatch}` stand for
-/// numbers, and `*` stands for any text.
+/// A pattern that matches the names of ranges for one kind of operation. In the pattern, `{stage}` and `{microbatch}`
+/// stand for numbers, and `*` stands for any text.
 class range_pattern {
 public:
-    /// Reads a text such as "F=forward s{stage} m{microbatch}": the spelling of a kind of operation, and its name in
+    /// Reads a text such as "F=forward s{stage} m{microbatch}": a kind of operation, and the pattern for its names in
     /// traces. Throws `input_error` if the text can't be read.
     [[nodiscard]] static range_pattern parse(std::string_view text, const std::string& source_name);
 
@@ -41,8 +42,8 @@ private:
     };
 
     [[nodiscard]] bool has(piece_kind kind) const;
-    /// Whether the pieces from `at` on match the rest of a name. `failed` records the combinations of piece and rest
-    /// that don't match.
+    /// Whether the pieces from `at` on match the rest of a name. `failed` marks the pairs of piece and rest that are
+    /// known not to match.
     [[nodiscard]] bool match_from(std::size_t at, std::string_view rest, std::vector<bool>& failed,
                                   named_operation& found) const;
     [[nodiscard]] bool match_piece(std::size_t at, std::string_view rest, std::vector<bool>& failed,
@@ -53,17 +54,17 @@ private:
     std::vector<piece> pieces_{};
 };
 
-/// The operation in a label of this library's executors and of `run_plan.py`, such as "PP:2F5".
+/// The operation named in a label such as "PP:2F5", as written by this library's executors and by `run_plan.py`.
 [[nodiscard]] std::optional<named_operation> operation_in_label(std::string_view name);
 
 struct trace_options {
-    /// Patterns for the names of operations. If empty, names are labels such as "PP:2F5".
+    /// Patterns for the names of operations. If there are none, names must be labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank of the trace. It is needed if patterns have no `{stage}`: all operations then belong to the rank's only
-    /// stage.
+    /// The rank that the trace shows, needed if patterns have no `{stage}`. All operations then belong to the rank's
+    /// only stage.
     std::optional<optpipe::rank> rank{};
-    /// The plan that was run. It determines the storage options. Without a plan, storage options follow from the
-    /// operations in the trace, as far as possible.
+    /// The plan that was run, which determines the storage options. Without a plan, the operations in the trace
+    /// determine storage options as far as possible.
     const schedule* plan = nullptr;
 };
 
@@ -131,7 +132,7 @@ OPTPIPE_INLINE std::vector<range_pattern::piece> range_pattern::pieces_of(std::s
 }
 
 OPTPIPE_INLINE std::optional<named_operation> range_pattern::match(std::string_view name) const {
-    constexpr std::size_t most = 1000; // longer names aren't labels
+    constexpr std::size_t most = 1000; // longer names don't match
     named_operation found;
     found.kind = kind_;
     if (name.size() > most) return std::nullopt;

@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    /// A stage and a kind of operation. The ranges of each such class are counted separately.
+    /// A stage and a kind of operation. Ranges are counted separately for each stage and kind.
     using class_key = std::pair<stage, operation_kind>;
     using ranges_of_class = std::map<class_key, std::vector<trace_range>>;
 
@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind; each list is sorted by microbatch, then by start. If an operation has ranges on a
-    /// GPU, its other ranges are left out.
+    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. If a stage and kind have ranges
+    /// on a GPU, their other ranges are left out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())
@@ -99,10 +99,10 @@ private:
     }
     /// Whether two ranges overlap by more than rounding errors. Contract: `a` starts no later than `b`.
     static bool overlap(const trace_range& a, const trace_range& b) {
-        constexpr double rounding = 1e-3; // a share of the shorter range
+        constexpr double rounding = 1e-3; // relative to the shorter range
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
     }
-    /// Merges ranges of one operation that overlap. They may be on several streams or threads, or nested.
+    /// Merges overlapping ranges of the same operation. Such ranges may be nested, or on several streams or threads.
     static void merge_overlapping(std::vector<trace_range>& ranges) {
         std::vector<trace_range> merged;
         for (auto& each : ranges) {
@@ -144,8 +144,8 @@ private:
         return first;
     }
 
-    /// Sets the storage options of a step's operations: as planned, or as far as the kinds of operations determine
-    /// them.
+    /// Sets the storage options of a step's operations to those of the plan. Without a plan, the kinds of operations in
+    /// the step determine the options as far as possible.
     void set_storage(schedule& step) const {
         std::map<std::pair<stage, microbatch>, std::vector<operation*>> cells;
         for (auto& timed : step.operations) {
@@ -197,7 +197,7 @@ private:
     const trace_options& options_;
     const std::string& source_;
     double microseconds_;
-    /// The stage of the trace's rank, if that rank has only one stage.
+    /// The only stage of the trace's rank; empty if the rank has several stages.
     std::optional<stage> only_stage_;
 };
 

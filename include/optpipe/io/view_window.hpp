@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// The ranks and times that a figure shows. By default, a figure shows all ranks and times.
+/// The ranks and times that a figure shows. The default is all ranks and times.
 struct view_window {
     std::size_t first_rank = 0;
     std::size_t last_rank = std::numeric_limits<std::size_t>::max();
@@ -17,7 +17,8 @@ struct view_window {
     duration to = duration::unlimited();
 
     [[nodiscard]] bool shows(rank r) const { return r.position() >= first_rank && r.position() <= last_rank; }
-    /// An operation of length 0 is shown if its start is in the window.
+    /// Whether some part of the operation is in the window. An operation of length 0 is shown if its start is in the
+    /// window.
     [[nodiscard]] bool shows(const timed_operation& timed) const {
         return timed.start < to && (timed.end > from || timed.start >= from);
     }

@@ -9,17 +9,19 @@
 
 namespace optpipe {
 
-/// The problem as `optpipe.problem/3`, with one stage per line. If the problem is plain and has no keys and values, the
-/// format is /2, or /1 if the costs also describe all storage options. Reads back as the same problem, bit for bit.
+/// The problem in the format `optpipe.problem/3`, with one stage per line. If the problem is plain and has no keys and
+/// values, the format is /2, or /1 if the costs also describe all storage options. Reading the text returns the same
+/// problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
-/// The layers as `optpipe.layers/2`, or as /1 if that format can express the problem. Each line is one kind of layer,
-/// and each placement lists the ranks of its stages. Reads back as the same layers and pipelines. Contract: at least
-/// one pipeline.
+/// The layers in the format `optpipe.layers/2`, or in /1 if that format can express the problem. Each line is one kind
+/// of layer, and each placement lists the ranks of its stages. Reading the text returns the same layers and pipelines.
+/// Contract: at least one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule as `optpipe.schedule/3` if it has pairs, else as /2, or as /1 if costs describe all storage options and
-/// the schedule isn't forward-only. Each line is one operation or pair, ordered by start.
+/// The schedule in the format `optpipe.schedule/3` if it has pairs, otherwise in /2. The format is /1 if there are no
+/// pairs, the costs describe all storage options, and the schedule isn't forward-only. Each line is one operation or
+/// pair, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 
 } // namespace optpipe
@@ -44,8 +46,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// JSON has no infinity: an unlimited or unknown number is null. Without a decimal point, -0 would be read as an
-/// integer.
+/// The number as JSON. JSON has no infinity, so an unlimited or unknown number becomes null. -0 keeps its decimal
+/// point, because it would be read as an integer otherwise.
 inline std::string json_number(double value) {
     if (value == 0.0 && std::signbit(value)) return "-0.0";
     return std::isfinite(value) ? exact_number(value) : "null";
@@ -96,8 +98,8 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "?";
 }
 
-/// The costs of a stage or layer, with transfer times instead of a list of options if both say the same; `first` is a
-/// field before the costs.
+/// The costs of a stage or layer. If the costs describe all storage options, transfer times are written instead of a
+/// list of options. `first` is a field to write before the costs.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;
@@ -122,7 +124,7 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
-/// What a layer's pairs depend on, beside its costs.
+/// The communication times and the kind of a layer, on which its pairs depend.
 inline std::string json_comm(const layer_costs& layer) {
     std::string text;
     if (layer.forward_comm > duration{}) text += ", \"forward_comm\": " + json_number(layer.forward_comm.value());
@@ -131,7 +133,7 @@ inline std::string json_comm(const layer_costs& layer) {
     return text;
 }
 
-/// The layers; equal layers in succession are written as one.
+/// The layers. Consecutive equal layers are written as one entry with a count.
 inline std::string json_layers(const std::vector<layer_costs>& layers) {
     std::vector<std::string> texts;
     for (auto first = layers.begin(); first != layers.end();) {
@@ -164,8 +166,8 @@ inline std::string json_edge(const std::string& from, const std::string& to, dou
     return text + " }";
 }
 
-/// The fields that only `optpipe.layers/2` has: edges, pins, layers that belong together, speeds, contention, and pairs
-/// of layers.
+/// The fields that only `optpipe.layers/2` has: edges, pins, layers that must stay together, speeds, contention, and
+/// pairs of layers.
 inline json_fields json_rules(const partition_problem& p) {
     const auto list = [](const auto& all, const auto& text_of) {
         std::vector<std::string> texts;
@@ -214,7 +216,7 @@ inline std::string json_hops(const problem& p) {
     return "[\n    " + joined(rows, ",\n    ") + " ]";
 }
 
-/// The groups of ranks that share a link, in the order of their first ranks.
+/// The groups of ranks that share a link, ordered by the first rank of each group.
 inline std::vector<std::vector<rank>> shared_links(const problem& p) {
     std::vector<std::vector<rank>> of_link(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {
@@ -300,7 +302,7 @@ inline std::string json_overlaps(const problem& p) {
     return "[\n    " + joined(texts, ",\n    ") + " ]";
 }
 
-/// A factor of one microbatch: one number if it is the same for all stages.
+/// A factor of one microbatch: a single number if it is the same for all stages, otherwise a list.
 inline std::string json_factor(const problem& p, microbatch m, double cost_factors::*which) {
     std::vector<std::string> by_stage;
     for (const stage s : p.graph.all_stages())
@@ -331,7 +333,7 @@ inline std::string json_microbatches(const problem& p) {
     return "[\n    " + joined(texts, ",\n    ") + " ]";
 }
 
-/// `parts` are the stages or layers.
+/// The fields of a problem or of layers. `parts` are the fields of the stages or layers.
 inline std::string json_pipeline(const problem& p, std::string_view format, const json_fields& parts) {
     const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
                                  ", \"links\": " + json_links(p) + ", \"duplex\": \"" +
@@ -359,8 +361,8 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
 inline std::string json_operations(const problem& p, const schedule& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
-    std::map<operation, std::string> pairs; // for each pair, its spelling at the forward, and an empty text at the
-                                            // backward
+    std::map<operation, std::string> pairs; // for each pair: its spelling under the forward, and an empty text under
+                                            // the backward
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
         pairs[f.op] = to_string(operation_pair{f.op, b.op});
         pairs[b.op];

@@ -9,9 +9,9 @@
 
 namespace optpipe {
 
-/// The programs of all ranks as `optpipe.programs/1` (io/README.md), one instruction and one buffer per line. Markers
-/// are written as the positions of the instructions that record them. `bytes_per_unit` must be the value with which the
-/// programs were lowered. Contract: at least one program.
+/// The programs of all ranks in the format `optpipe.programs/1` (io/README.md), with one instruction or buffer per
+/// line. A marker is written as the position of the instruction that records it. `bytes_per_unit` must be the value
+/// with which the programs were lowered. Contract: at least one program.
 [[nodiscard]] std::string programs_to_json(std::string_view problem_name, const per_rank<rank_program>& programs,
                                            double bytes_per_unit);
 
@@ -92,7 +92,7 @@ inline std::string number_field(std::string_view name, std::size_t value) {
     return std::string{"\""}.append(name).append("\": ").append(std::to_string(value));
 }
 
-/// A list with one element per line.
+/// A JSON list with one element per line.
 inline std::string json_lines(const std::vector<std::string>& elements) {
     return elements.empty() ? "[]" : "[\n        " + joined(elements, ",\n        ") + " ]";
 }
@@ -121,7 +121,8 @@ inline std::string json_link(const buffer_link& link) {
            ", " + number_field("buffer", link.buffer.position()) + " }";
 }
 
-/// The buffers by purpose, with the first input and output of the stage. In programs of graphs, all links are added.
+/// The buffers by purpose, with the stage's first input and output. If the stages don't form a plain chain, all links
+/// are added.
 inline std::string json_buffers_of(const rank_program& p, const operation_buffers& i) {
     std::vector<std::string> fields;
     const auto links = std::span{p.links}.subspan(i.first_link, i.links);
@@ -145,7 +146,7 @@ inline std::string json_buffers_of(const rank_program& p, const operation_buffer
 inline std::string json_operation(const rank_program& p, const operation_buffers& each) {
     return quoted_field("op", to_string(each.op)) + json_buffers_of(p, each);
 }
-/// The parts of a pair, and the buffer of the memory that the pair takes while it runs.
+/// The forward and the backward of a pair, and the buffer of the memory that the pair takes while it runs.
 inline std::string json_pair(const rank_program& p, const instruction& i) {
     auto text = quoted_field("op", to_string(label_of(p, i)));
     std::string_view name = "forward";

@@ -72,7 +72,7 @@ public:
                     if (missing_[after] > 0) before[after] = n;
         const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](std::uint32_t m) { return m > 0; });
         auto at = static_cast<std::uint32_t>(stuck - missing_.begin());
-        // A walk backwards that is long enough always ends on a cycle.
+        // Following predecessors for this many steps always reaches a cycle.
         for (std::size_t i = 0; i < 2 * size_; ++i)
             at = before[at];
         std::vector<instruction_place> found;
@@ -86,8 +86,8 @@ public:
         return found;
     }
 
-    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: the graph
-    /// has no cycle.
+    /// For each pair of instructions of rank `r`, whether the first always ends before the second starts. Contract: the
+    /// graph has no cycle.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];
@@ -95,8 +95,8 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // For each start or end of an instruction, and for each lane of this rank, the number of the lane's
-        // instructions that have certainly ended by then.
+        // `clock` has a row for each start or end of an instruction, and a column for each lane of this rank. An entry
+        // is the number of the lane's instructions that have certainly ended by then.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {

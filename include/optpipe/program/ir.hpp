@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// The purpose of a lane. A program has at most one lane of each kind. The copy engines of the problem and
-/// `message_lanes` determine the kinds.
+/// The purpose of a lane. A program has at most one lane of each kind. The kinds that a program uses depend on the
+/// problem's copy engines and on `message_lanes`.
 enum class lane_kind : std::uint8_t {
     compute,
     copy,     ///< transfers to the host and back, on a rank with one copy engine
@@ -69,7 +69,7 @@ enum class lane_kind : std::uint8_t {
     return false;
 }
 
-/// The direction of a message. Messages between two ranks match by their order in each direction.
+/// The direction of a message. The n-th send from one rank to another in a direction matches the n-th receive.
 enum class message_direction : std::uint8_t {
     forward,  ///< activations, which go to later stages, and partial results
     backward, ///< gradients, which go to earlier stages
@@ -88,7 +88,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 enum class memory_arena : std::uint8_t {
     device,  ///< stashes, keys and values, and data that edges hold; the size is the plan's peak
     host,    ///< offloaded stashes
-    message, ///< on the device: data to be sent, received, or passed from stage to stage of the rank
+    message, ///< on the device: data to be sent, received, or passed between stages of the rank
 };
 
 struct memory_segment {
@@ -97,8 +97,8 @@ struct memory_segment {
     friend constexpr bool operator==(const memory_segment&, const memory_segment&) = default;
 };
 
-/// Memory in use from the start of one instruction to the end of another. The offloaded part of a stash has new buffers
-/// after its reload.
+/// Memory in use from the start of one instruction to the end of another. A reload puts the offloaded part of a stash
+/// into new buffers.
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
@@ -112,8 +112,8 @@ struct program_buffer {
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. Of both, a part is kept for W, and the rest is freed when I ends. If
-/// only a part of the memory that F holds is offloaded, memory kept for W is offloaded first.
+/// holds and the memory that RECOMPUTE restores. W needs a part of this memory, and the rest is freed when I ends. A
+/// partial offload starts with the memory that W needs.
 enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
@@ -121,8 +121,8 @@ enum class buffer_role : std::uint8_t {
     resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
     restored_kept,  ///< memory restored by RECOMPUTE and needed by W
     restored_freed, ///< memory restored by RECOMPUTE and unused after I
-    added,          ///< additional memory in which I stashes data for W if weight_stash exceeds the kept memory
-    host,           ///< offloaded memory on the host: the kept part, followed by the freed part
+    added,          ///< memory that I takes to store data for W, if `weight_stash` exceeds the kept memory
+    host,           ///< host copy of the offloaded memory: first the kept part, then the freed part
 };
 inline constexpr std::size_t buffer_roles = 8;
 
@@ -134,7 +134,7 @@ enum class instruction_kind : std::uint8_t {
     reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
 };
 
-/// The value for an operation without buffers.
+/// The buffers of an operation that has none.
 inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     std::array<buffer_id, buffer_roles> none{};
     none.fill(no_buffer);
@@ -155,18 +155,18 @@ enum class link_way : std::uint8_t { input, output };
 struct buffer_link {
     link_way way = link_way::input;
     value_kind value = value_kind::boundary;
-    /// The stage from which the value comes, or to which it goes. Several links may share a buffer.
+    /// The stage from which the value comes, or to which it goes. Several links may refer to the same buffer.
     stage other{};
     /// For keys and values and their gradients, the slice to which they belong.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
 
-/// The `consumer` of a message for the adjacent stage. For an activation, this is the next stage; for a gradient, the
-/// previous stage.
+/// Value of `consumer` if a message goes to the adjacent stage: the next stage for an activation, the previous stage
+/// for a gradient.
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
-/// One end of a message. A message is named after the operation that produces it.
+/// One end of a message. A message is named after the operation that produces its value.
 struct exchange_part {
     enum class side_kind : std::uint8_t { send, receive };
     side_kind side = side_kind::send;
@@ -178,7 +178,7 @@ struct exchange_part {
     stage consumer = adjacent_stage;
 };
 
-/// An operation of an instruction, and the buffers that the instruction has for it.
+/// One operation of an instruction, with its buffers.
 struct operation_buffers {
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
@@ -219,8 +219,8 @@ struct instruction {
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
-    /// For a pair, the position of its backward in `rank_program::pairs`. In this case, buffers, links and `op` of the
-    /// instruction belong to the forward. Its waits and its marker belong to both parts.
+    /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
+    /// and links are those of the forward. The instruction's waits and its marker are those of the pair.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }
@@ -232,8 +232,8 @@ struct instruction {
 ///
 /// One thread issues the instructions in the order of the list, each to its lane. A lane runs its instructions in
 /// order. Lanes run at the same time, and only wait for each other through markers. Every marker is recorded once per
-/// step, and issued before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its
-/// partners have started their exchanges.
+/// step. The instruction that records a marker is issued before all instructions that wait for the marker. Sends are
+/// rendezvous: an exchange ends only after the matching exchange has started on every other rank that takes part.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;
@@ -254,11 +254,11 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// The alignment of every segment's offset, in bytes.
     std::size_t alignment = 1;
-    /// The size in bytes of the parts of host memory. No segment on the host crosses the end of a part. 0 means that
-    /// there are no parts.
+    /// Host memory is divided into parts of this size in bytes. No segment on the host crosses from one part into the
+    /// next. 0 if host memory isn't divided.
     std::size_t host_part = 0;
-    /// Whether the program has forwards alone, for evaluation and inference. Such a program has no stashes, backwards,
-    /// reductions or updates.
+    /// Whether the program consists of forwards only, for evaluation and inference. Such a program has no stashes,
+    /// backwards, reductions or updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -271,15 +271,15 @@ struct rank_program {
     }
 };
 
-/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. In a pair, it is called
-/// for the forward, and then for the backward.
+/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. For a pair, calls
+/// `visit` for the forward, and then for the backward.
 template <class Visit> void for_each_operation_of(const rank_program& p, const instruction& i, const Visit& visit) {
     visit(operation_buffers{i.op, i.buffers, i.first_link, i.links});
     if (i.is_pair()) visit(p.pairs[i.pair].backward);
 }
 
-/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation or
-/// pair.
+/// The name of a task in profilers, event times and errors. The text of a computation or copy is the text of its
+/// operation or pair.
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;

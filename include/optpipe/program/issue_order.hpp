@@ -8,31 +8,31 @@
 
 namespace optpipe {
 
-/// One task of a rank, for a loop that runs without the library's executors.
+/// One task of a rank, for a training loop that doesn't use the library's executors.
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// The tasks that must have ended before this task starts, as positions in the list. All these tasks are on other
+    /// The tasks that must end before this task starts, as positions in the list of tasks. All these tasks are on other
     /// lanes, and earlier in the list.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };
 
 /// The tasks of a program, in an order in which one thread may issue all of them. Tasks are computations, transfers,
-/// both ends of messages, reductions and updates. The loop needs no clock. Each lane (a stream, or a thread) runs its
-/// tasks one after another in this order, in parallel with the other lanes. It starts a task once all tasks in its
-/// `after` have ended. A transfer's `after` has the conditions for its start, and a task that must wait for a transfer
-/// has this transfer in its `after`. Tasks wait only for inputs, and for memory that must be freed first. A loop that
-/// makes and frees tensors as the plan counts them (io/README.md, rules 8 and 9) stays within the plan's peak whatever
+/// sends, receives, reductions and updates. A loop that runs these tasks doesn't need the planned times. Each lane (a
+/// stream, or a thread) runs its tasks one after another in this order, in parallel with the other lanes. A lane starts
+/// a task once all tasks in the task's `after` have ended. The lists `after` also determine when transfers start, and
+/// which tasks wait for a transfer. Tasks wait only for inputs, and for memory that must be freed first. A loop that
+/// allocates and frees tensors as the plan does (io/README.md, rules 8 and 9) never exceeds the plan's peak, whatever
 /// the timing.
 ///
-/// A single thread may also run all tasks of its rank one after another in this order, without looking at lanes and
-/// `after`. It doesn't deadlock with the other ranks, even if each send returns only once the message has been received
-/// (`check_programs`); but then computations wait for messages and transfers.
+/// A single thread may also run all tasks of its rank one after another in this order, and ignore lanes and `after`.
+/// The ranks then don't deadlock, even if each send returns only once the message has been received (`check_programs`).
+/// However, computations then wait for messages and transfers.
 ///
-/// A pair is one task, whose label names both parts.
+/// A pair is one task. Its label names the forward and the backward.
 ///
-/// Contract: every exchange is one message, as with `message_lanes::separate`.
+/// Contract: every exchange has only one message. `message_lanes::separate` ensures this.
 [[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {
     std::vector<std::size_t> recorded_by(p.markers);
     std::vector<issued_task> tasks;

@@ -10,21 +10,22 @@
 
 namespace optpipe {
 
-/// Lowers a schedule to the programs that run it, one per rank. Every lane keeps the order of the schedule.
-/// Instructions wait for their inputs, and for memory that must be freed first. Thus the programs follow the plan with
-/// any timing.
+/// Lowers a schedule to the programs that run it, one per rank. Every lane runs its instructions in the order of the
+/// schedule. Instructions wait for their inputs, and for memory that must be freed first. Thus the programs follow the
+/// plan, whatever the actual durations are.
 ///
 /// The device arena of each rank is as large as the peak of the plan, except for rounding of sizes. With
-/// `part_placement::contiguous`, gaps between stashes are added. The buffers of messages take additional memory. Stages
-/// on one rank pass data on without a message. Each other rank that needs an activation gets one message. Data that an
-/// edge holds is in the device arena. It is sent when its consumer needs it, and then its memory is freed. Keys and
-/// values of slices are in the device arena, too. The ranks of a group send each other their partial results. A pair is
-/// one instruction with the buffers, waits and messages of both of its parts. `check_programs` accepts the programs.
+/// `part_placement::contiguous`, the arena also has gaps between stashes. The buffers of messages take additional
+/// memory. Stages on the same rank pass data on without a message. An activation is sent once to each other rank that
+/// needs it. Data that an edge holds stays in the device arena until the consumer needs it. When the consumer needs the
+/// data, it is sent, and its memory is freed. Keys and values of slices are in the device arena, too. The ranks of a
+/// group send each other their partial results. A pair is one instruction with the buffers, waits and messages of its
+/// forward and its backward. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
-/// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds a
-/// memory limit with the requested placement, or that offloads a stash larger than a part of host memory. Takes O(n log
-/// n) for n operations, times the number of buffers that a rank holds at once.
+/// swaps two stashes at the same instant although memory is full, because neither stash can move first. Refuses a
+/// schedule that exceeds a memory limit with the requested placement, or that offloads a stash larger than one part of
+/// host memory (`host_part`). Takes O(b n log n) time for n operations, if a rank holds up to b buffers at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -44,7 +45,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Whether the sizes of a step's stashes and messages together are small enough to be addressed.
+/// Whether all stashes and messages of a step together are small enough to be addressed in bytes.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
     const auto aligned = static_cast<double>(options.alignment);
     double bytes = 0.0;
@@ -66,10 +67,12 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
     return bytes < most_addressable_bytes;
 }
 
-/// Writes the programs. If arenas are too large, writes the programs again with denser packings. Values that are handed
-/// on in device memory are never split. For this reason, an arena may exceed the plan's peak even if stashes may be
-/// split. In this case, a second attempt doesn't split stashes, and a third attempt also packs all buffers densely. The
-/// result is empty if the precedences have a cycle.
+/// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
+/// the precedences have a cycle.
+///
+/// Values that are handed on in device memory are never split. Because of them, an arena may exceed the plan's peak
+/// even if stashes may be split. If an arena exceeds the peak, a second attempt doesn't split stashes, and a third
+/// attempt also packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -21,7 +21,7 @@
 
 namespace optpipe::detail {
 
-/// The place of an operation: its instruction, and whether it is the backward of a pair in this instruction.
+/// An operation's place in the programs: its instruction, and whether it is the backward of a pair.
 struct operation_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -31,7 +31,7 @@ struct operation_place {
 };
 
 /// Checks that programs execute a complete training step with the right buffers. Also finds the matching exchanges, and
-/// the instructions that depend on each other's buffers.
+/// the instructions that depend on buffers of other instructions.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -61,8 +61,8 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Pairs of instructions of rank `r` that must be ordered, in addition to the pairs that follow from the lifetimes
-    /// of buffers.
+    /// Pairs of instructions of rank `r` that must run in order. Excludes pairs that only the lifetimes of buffers
+    /// require.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:
@@ -104,8 +104,8 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks an instruction at the end of a training step. Either every stage that trains weights has it once, or no
-    /// stage has it.
+    /// Checks the updates or the reductions. Either every stage that trains weights must have exactly one update (or
+    /// reduction), or no stage may have one.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
         std::size_t lacks = 0;
@@ -182,7 +182,7 @@ private:
         return false;
     }
 
-    /// Requires that these ends of messages run one after the other, because messages match by their order.
+    /// Requires that these sends or receives run in the given order, because messages match by their order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
@@ -235,7 +235,7 @@ private:
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
     }
-    /// Checks one stage and microbatch in a step of forwards alone.
+    /// Checks one stage and microbatch in a step of forwards only.
     void check_forward(stage s, microbatch m) {
         using enum buffer_role;
         for (const auto kind : all_operation_kinds)
@@ -248,7 +248,7 @@ private:
         has_none(*f, {kept, freed, resident_kept, resident_freed, restored_kept, restored_freed, added, host});
         check_links_of_forward(*f);
     }
-    /// Checks one microbatch on a stage without gradients.
+    /// Checks one stage without gradients, for one microbatch.
     void check_frozen(stage s, microbatch m) {
         using enum buffer_role;
         for (const auto kind : all_operation_kinds)
@@ -375,7 +375,8 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that equal microbatches of a stage with the same storage option stash the same numbers of bytes.
+    /// Checks that microbatches with the same storage option and the same factor on memory have stashes of the same
+    /// size on a stage.
     void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto op = at(f).op;
@@ -407,7 +408,8 @@ private:
     [[nodiscard]] std::span<const buffer_link> links_of(const operation_place& i) const {
         return std::span{programs_[i.rank].links}.subspan(at(i).first_link, at(i).links);
     }
-    /// Checks that an instruction has these numbers of links, and that their buffers are in the right arenas.
+    /// Checks that an instruction has the given numbers of inputs and outputs, and that their buffers are in the right
+    /// arenas.
     void has_links(const operation_place& i, std::size_t inputs, std::size_t outputs) {
         const auto links = links_of(i);
         const auto given = static_cast<std::size_t>(
@@ -422,7 +424,7 @@ private:
         }
     }
 
-    /// The numbers of links that an instruction must have, counted while its links are checked.
+    /// The numbers of inputs and outputs that an instruction must have, counted while its links are checked.
     struct ends_of_links {
         std::size_t inputs = 0;
         std::size_t outputs = 0;
@@ -479,7 +481,7 @@ private:
         const auto sent = sent_.find({op.stage, op.kind, op.microbatch});
         if (needed.size() != (sent == sent_.end() ? 0 : sent->second)) report(now, "hands on too much or too little");
     }
-    /// Checks the input from `before`, an operation that may be on another rank or may not exist.
+    /// Checks the input that `now` gets from `before`. The operation `before` may be on another rank or may not exist.
     void check_input(const operation_place& now, const place& before, value_kind value, ends_of_links& ends) {
         if (!before) return;
         ++ends.inputs;
@@ -495,7 +497,7 @@ private:
         if (!message || message->second.part->buffer != in) return report(now, "has an input that isn't received");
         follows(message->second.at, now);
     }
-    /// Checks the output to `after`, an operation that may be on another rank or may not exist.
+    /// Checks the output that `now` hands to `after`. The operation `after` may be on another rank or may not exist.
     void check_output(const operation_place& now, const place& after, value_kind value, ends_of_links& ends) {
         if (!after) return;
         ++ends.outputs;
@@ -514,8 +516,8 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks the keys and values that the F of a slice leaves. Also checks that this F uses the keys and values of all
-    /// earlier slices.
+    /// Checks that the F of a slice makes its keys and values, and that it uses the keys and values of all earlier
+    /// slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;
@@ -535,7 +537,7 @@ private:
         const auto first_gradient = gradient_of(s, last);
         for (auto b = std::optional{m}; b; b = shape().microbatches.slice_before(*b)) {
             const auto maker = place_of(forward(s, *b));
-            if (!maker || !first_gradient) return; // their own cells report the missing operations
+            if (!maker || !first_gradient) return; // reported where the missing operation itself is checked
             ends.inputs += keeps(back, link_way::input, value_kind::keys_values, *b, *maker);
             if (*b == last) continue;
             const auto way = *b == m ? link_way::input : link_way::output;
@@ -543,8 +545,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to this
-    /// buffer: 1, or 0 if the slice leaves no keys and values.
+    /// Checks that `now` has the buffer that `maker` makes for a slice. Returns the number of links to this buffer: 1,
+    /// or 0 if the slice has no keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

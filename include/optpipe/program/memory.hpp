@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// Two instructions of a rank, the first of which must end before the second starts.
 using instruction_pair = std::pair<std::size_t, std::size_t>;
 
-/// The pairs of instructions that must be ordered for two reasons: every buffer must be in use from its first to its
-/// last instruction, and overlapping buffers must not be in use at the same time.
+/// Finds the pairs of instructions that must run in order for two reasons: every buffer must be in use from its first
+/// to its last instruction, and overlapping buffers must not be in use at the same time.
 class lifetime_order {
 public:
     explicit lifetime_order(const rank_program& p) : p_{p} {}
@@ -52,8 +52,8 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Orders buffers that share a byte. They are used in the order of issue, and the use of each buffer must end
-    /// before the use of the next buffer starts.
+    /// Orders buffers that share a byte. Buffers that share a byte are used in the order of issue. The use of each
+    /// buffer must end before the use of the next buffer starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;
@@ -86,7 +86,7 @@ private:
     std::vector<instruction_pair> pairs_;
 };
 
-/// Reports the pairs of one rank that aren't ordered.
+/// Reports the pairs of instructions of one rank that must run in order but might not.
 inline void check_order(const rank_program& p, std::size_t r, const program_graph& graph,
                         std::vector<instruction_pair> needed, std::vector<violation>& found) {
     const auto lifetimes = lifetime_order{p}.pairs();

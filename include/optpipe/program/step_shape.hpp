@@ -12,8 +12,8 @@
 
 namespace optpipe {
 
-/// The properties that determine the operations of a step, together with the numbers of stages and microbatches. The
-/// default is the shape of problems that are plain (`is_plain`), or plain except for pairs.
+/// The properties of a problem that determine the operations of a step, apart from the numbers of stages and
+/// microbatches. The default describes plain problems (`is_plain`), and problems that are plain except for pairs.
 struct step_shape {
     edges::any feeds{};
     /// The kind of gradients that each stage computes. Empty if all stages compute all gradients.

@@ -8,7 +8,8 @@
 
 namespace optpipe {
 
-/// For example "receive of 0F3 from rank 0, send of 1I2 to rank 0" for an exchange of two messages.
+/// The text of an instruction, for example "receive of 0F3 from rank 0, send of 1I2 to rank 0" for an exchange of two
+/// messages.
 [[nodiscard]] inline std::string describe(const rank_program& p, const instruction& i) {
     if (i.kind != instruction_kind::exchange || i.parts == 0) return to_string(label_of(p, i));
     std::string text;

@@ -21,29 +21,30 @@
 
 namespace optpipe::testing {
 
-/// The number and the sizes of the problems on which a builder is tried.
+/// The number and sizes of the problems on which a builder is tested.
 struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
-    /// The builder must apply to at least this share of the problems. A builder for one placement and split backwards
-    /// applies to about a tenth of the problems.
+    /// The builder must apply to at least this share of the problems. For example, a builder for one placement and
+    /// split backwards applies to about a tenth of the problems.
     double least_share = 0.05;
 };
 
-/// A mistake of a builder, on the smallest problem found that shows the mistake.
+/// A fault of a builder, on the smallest problem found that shows the fault.
 struct builder_failure {
     std::string reason;
-    /// `code_of` prints the problem as C++, and `problem_to_json` of io/write_json.hpp prints it as a file for the
-    /// program.
+    /// The smallest problem found with this failure. `code_of` prints a problem as C++, and `problem_to_json` of
+    /// io/write_json.hpp writes it as a problem file.
     problem smallest;
-    /// The builder's order for the problem, as far as it exists.
+    /// The builder's order for the problem. Empty if the builder gave none.
     std::vector<operation> order{};
-    /// Number of problems with the same failure; and the seed of the first such problem for `make_random_problem`.
+    /// Number of problems with the same failure. `seed` is the seed with which `make_random_problem` makes the first of
+    /// these problems.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 
-    /// A text for people; the problem is C++ that can be pasted into a test.
+    /// The failure as text, with the problem as C++ that can be pasted into a test.
     [[nodiscard]] std::string text() const {
         constexpr std::size_t shown = 60;
         std::string all = reason + "\n" + std::to_string(alike) + (alike == 1 ? " problem fails" : " problems fail") +
@@ -57,7 +58,7 @@ struct builder_failure {
     }
 };
 
-/// The results of trying a builder.
+/// The results of testing a builder.
 struct builder_report {
     std::size_t problems = 0;
     /// Number of problems for which the builder gave an order.
@@ -84,7 +85,7 @@ namespace detail {
 
 enum class builder_mistake { none, throws, two_answers, no_order, wrong_order, invalid_schedule };
 
-/// The verdict on a builder for one problem. Verdicts with the same mistake and detail count as equal.
+/// The verdict on a builder for one problem. Verdicts with the same fault and detail count as equal.
 struct builder_verdict {
     builder_mistake mistake = builder_mistake::none;
     int detail = 0;
@@ -97,7 +98,7 @@ struct builder_verdict {
     }
 };
 
-/// The obstacle that prevents the simulation of an order.
+/// The obstacle that prevents the simulation of an order, as a number.
 inline int obstacle_of(const problem& p, const order& given) {
     placer<any_graph> place{p};
     for (const auto& op : with_storage_of_transfers(p, given).operations)
@@ -150,11 +151,11 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind. In these problems, stages only keep or offload whole stashes. (For
-/// other problems, `build_uniform_schedule` in schedule/construct/uniform_storage.hpp calls builders with one option at
-/// a time.) A builder fails in four cases: it throws, its order can't be executed, its schedule is invalid, or its
-/// answer differs when it is called again. Each kind of failure is reported once, on the smallest problem found. A
-/// builder that refuses nearly all problems also fails.
+/// Tests a builder on random problems of every kind. The stages of these problems either keep a stash or offload all of
+/// it. (For other storage options, `build_uniform_schedule` in schedule/construct/uniform_storage.hpp calls builders
+/// with one option at a time.) A builder fails in four cases: it throws, its order can't be executed, its schedule is
+/// invalid, or its answer differs when it is called again. Each kind of failure is reported once, on the smallest
+/// problem found. A builder that refuses nearly all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks of one rank. All accesses to device memory are copies, because the host may not be able to access device
-/// memory.
+/// The checks on one rank. These checks access device memory only by copies, because the host may not be able to access
+/// it.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -75,8 +75,8 @@ private:
         if (!holds(moved.memory().first(1000), 1)) report("memory", "a host slab doesn't hold what is written there");
     }
 
-    /// Copies in, then out again, on one lane. Checks that everything has ended when `finish` returns, and that each
-    /// work is called once.
+    /// Copies data to the device and back on one lane. Checks that all commands have ended when `finish` returns, and
+    /// that each piece of work is called once.
     void check_lane() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
@@ -97,15 +97,15 @@ private:
             report("lane", "calls work another number of times than once");
     }
 
-    /// Copies data to the device on one lane, and back on a second lane that waits for the first. This is repeated
-    /// several times. In every round, each marker is recorded again.
+    /// Copies data to the device on one lane, and back on a second lane that waits for the first. Several rounds record
+    /// the same markers again.
     void check_markers() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        // The right data comes last, after copies that take some time.
+        // The last piece has the right data. The earlier pieces make the copy take some time.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
@@ -118,7 +118,8 @@ private:
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            // The second copy in starts after the first copy out, and ends before the second copy out starts.
+            // The second copy to the device starts after the first copy back, and ends before the second copy back
+            // starts.
             for (std::size_t i = 0; i < 2; ++i) {
                 inward.wait(left);
                 on_.copies().copy(inward, execution::copy_direction::in, copy_label(operation_kind::reload), in);
@@ -155,7 +156,7 @@ private:
     }
 
     /// Sends around a ring in both directions at once. Checks that messages keep their order within a direction, and
-    /// that directions don't mix.
+    /// aren't confused with messages of the other direction.
     void check_order_of_messages() {
         constexpr std::size_t messages = 3;
         constexpr std::array kinds{operation_kind::forward, operation_kind::backward};
@@ -182,8 +183,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first, but sent later, because a copy precedes it in its
-            // lane. The direction that is received first alternates from round to round.
+            // The message of the backward direction is issued first. This message is sent later than the other one,
+            // because a copy precedes it in its lane. The receives are issued in alternating order from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -205,8 +206,8 @@ private:
     }
 
     /// Every rank sends to both neighbours and receives from both in one exchange. On every rank, the exchange lists a
-    /// receive first. An executor that ran the messages one after the other would thus be stuck. An empty exchange that
-    /// follows on the same lane must not overtake this exchange.
+    /// receive first, so an executor that runs the messages one after the other gets stuck. An empty exchange follows
+    /// on the same lane, and must not overtake the first exchange.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -241,7 +242,7 @@ private:
     }
 
     /// Work of rank 0 throws, or rank 0 cancels. After the failure, no later command may run, and `finish` must report
-    /// the failure on every rank, with the label.
+    /// the failure on every rank, with the label of the failed command.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
@@ -309,9 +310,10 @@ private:
 
 /// Violations of the concepts by an executor, one sentence for each. The list is empty if there are none.
 ///
-/// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. Lanes are
-/// held back by work and, with several ranks, also by messages. Thus commands that run too early are always found. Only
-/// errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
+/// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
+/// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only
+/// errors during a running copy are found by chance. If a check gets stuck, the run ends, and the violation names the
+/// check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -22,11 +22,11 @@ namespace optpipe::testing {
 
 struct control_channel_options {
     std::size_t rounds = 20;
-    /// Size of the longest text in bytes. No carrier sends as much at once.
+    /// Size of the longest text in bytes. The default is more than any transport sends at once.
     std::size_t bytes = std::size_t{1} << 20U;
-    /// Number of moments (of 0.1 ms) after which a rank that waits for a text counts as stuck, and the run ends.
+    /// Number of sleeps (of 0.1 ms each) after which a rank that waits for a text counts as stuck, and the run ends.
     std::size_t patience = 200'000;
-    /// Whether to end with a rank that cancels. After that, the channel can't be used any more.
+    /// Whether the last check is a rank that cancels, which makes the channel unusable.
     bool with_error = true;
     std::uint64_t seed = 1;
 };
@@ -59,7 +59,7 @@ private:
     }
     [[nodiscard]] bool is_first() const { return by_.self() == rank{0}; }
 
-    /// A text with zero bytes and line ends, of various lengths.
+    /// A text of random length, with zero bytes and line ends.
     [[nodiscard]] std::string some_text() {
         const std::array<std::size_t, 4> lengths{0, 1, 100, how_.bytes};
         std::string text(lengths[random_.below(lengths.size())], '\0');
@@ -87,9 +87,9 @@ private:
         }
     }
 
-    /// Publishes and reports texts. The ranks find the least of their numbers (`begin_minimum`, `minimum`). In some
-    /// rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank waits for these texts before it
-    /// calls `begin_minimum`. In all other rounds, rank 0 publishes texts after the call.
+    /// Publishes and reports texts, and computes the minimum of the ranks' numbers (`begin_minimum`, `minimum`). In
+    /// some rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank waits for these texts before
+    /// its own call. In all other rounds, rank 0 publishes texts after its call.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -120,7 +120,7 @@ private:
         if (is_first()) check_reports(reported);
     }
     /// Checks that rank 0 has all reports that ranks sent before they called `begin_minimum`. Reports of the next round
-    /// may have arrived, too.
+    /// may also have arrived.
     void check_reports(const std::vector<std::vector<std::string>>& expected) {
         while (auto next = by_.next_report())
             reports_[next->from.position()].push_back(std::move(next->text));
@@ -131,8 +131,8 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All ranks send to all ranks, including themselves, before any rank receives. This is repeated with a reader that
-    /// is ahead of its senders.
+    /// All ranks send texts to all ranks, including themselves, and then receive them. In most rounds, one rank
+    /// receives the text of rank 0 before it sends its own texts.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {
@@ -166,7 +166,7 @@ private:
         const rank bad{by_.ranks() - 1};
         try {
             by_.begin_minimum(0);
-            static_cast<void>(by_.minimum()); // no rank is in an earlier check any more
+            static_cast<void>(by_.minimum()); // no rank is still in an earlier check
             if (by_.self() == bad) {
                 by_.cancel("the checks", "on purpose");
             } else {
@@ -199,7 +199,7 @@ private:
     Channel& by_;
     control_channel_options how_;
     random_numbers random_;
-    /// On rank 0, reports that have arrived early.
+    /// Indexed by rank: that rank's reports that rank 0 has received but not yet checked.
     std::vector<std::deque<std::string>> reports_;
     std::vector<violation> found_;
 };
@@ -209,7 +209,7 @@ private:
 /// Violations of the concept by a control channel, one sentence for each. The list is empty if there are none. A
 /// channel that is also a peer channel is checked as both.
 ///
-/// Call it on every rank at the same time, with the rank's end, from one thread or process per rank.
+/// Call it on every rank at the same time, with the rank's own channel object, from one thread or process per rank.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

@@ -14,9 +14,9 @@
 
 namespace optpipe::testing {
 
-/// A stage model that computes nothing, but knows the expected content of every buffer. Each operation checks all its
-/// buffers byte by byte, and writes the content that the next operations expect. A check that fails throws an exception
-/// that describes the error. The host must be able to read the memory.
+/// A stage model that computes nothing, but knows what every buffer must contain. Each operation checks all its buffers
+/// byte by byte, and writes the content that the next operations expect. A check that fails throws an exception that
+/// describes the error. The host must be able to read the memory.
 class tracing_model {
 public:
     using spend_time = std::function<void(const operation&)>;
@@ -34,9 +34,9 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both tasks before any output is written. Reads the inputs of each task again after the other
-    /// task has written, because neither task may use a buffer that the other task writes. Also fills and checks the
-    /// memory of the pair.
+    /// Reads the inputs of both tasks before it writes any output. After the outputs of each task are written, reads
+    /// the inputs of the other task again, because neither task may use a buffer that the other task writes. Also fills
+    /// and checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -81,8 +81,8 @@ public:
         ++reductions_;
     }
 
-    /// Number of finished weight gradients, recomputations, pairs, updates and reductions. Read them when the executor
-    /// has finished.
+    /// Number of finished weight gradients, recomputations, pairs, updates and reductions. Read these numbers only
+    /// after the executor has finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
     [[nodiscard]] std::size_t pairs() const { return pairs_; }
@@ -128,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of the slices in `all`. Those of the forward's own slice are skipped, because the
-    /// forward hasn't written them yet.
+    /// Checks the keys and values of the slices in `all`. For a forward, its own slice is skipped, because the forward
+    /// hasn't written it yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -139,7 +139,7 @@ private:
     static operation operation_of(const execution::backward_task& t) {
         return optpipe::backward_input(t.stage, t.microbatch);
     }
-    /// Checks all buffers that the task reads.
+    /// Checks all buffers that the forward reads.
     static void read(const execution::forward_task& t) {
         const auto op = operation_of(t);
         for (const auto& each : t.inputs)
@@ -157,7 +157,8 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// The expected content of the gradients of keys and values depends on the slice that added to them last.
+    /// Checks all buffers that the backward reads. The expected gradients of keys and values depend on the slice that
+    /// added to them last.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);
@@ -170,7 +171,7 @@ private:
         expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
         expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
         expect_keys_values(t.keys_values, op);
-        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets them
+        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets these gradients
         for (const auto& each : t.keys_values_gradients)
             expect(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value() + 1), op,
                    "gradient of keys and values");
@@ -193,8 +194,8 @@ private:
     }
 
     spend_time spend_;
-    /// For each stage, whether its last weight gradient was the last of the step. Stored as bytes, because lanes share
-    /// the vector.
+    /// Indexed by stage: whether the stage's last weight gradient was the last of the step. Stored as bytes, because
+    /// several lanes write to the vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

@@ -13,16 +13,17 @@
 
 namespace optpipe::testing {
 
-/// Makes another stage model as slow as the problem says. Each operation ends when its planned time is over, or later
-/// if the model itself takes longer. With `tracing_model`, a plan can be run before there is a real model.
+/// Slows another stage model down to the durations in the problem. Each operation ends when its planned duration has
+/// passed, or later if the model itself takes longer. With `tracing_model`, a plan can be run before the real model
+/// exists.
 ///
-/// It suits lanes that run work after all earlier commands, as threads do. On a CUDA stream, a paced model would hold
-/// up the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens
-/// each operation, unless `spin` covers it.
+/// Use it with lanes that run work after all earlier commands, as threads do. With a CUDA stream, a paced model would
+/// block the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. Each operation takes
+/// longer by the time to wake up its thread, unless `spin` is at least as long.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the length of the problem's unit of time. An operation sleeps until `spin` before its end, and then
-    /// spins.
+    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until `spin` before its end,
+    /// and then spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 
@@ -75,7 +76,7 @@ private:
         return duration_of(problem_, {t.stage, kind, t.microbatch, t.storage});
     }
 
-    /// Waits on destruction until the time of an operation is over. The time begins on construction.
+    /// On destruction, waits until the operation's planned duration has passed since construction.
     class pace {
     public:
         pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}

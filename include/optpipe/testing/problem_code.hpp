@@ -12,7 +12,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The shortest text that is read as the same number.
+/// The shortest decimal text that reads back as exactly this number.
 inline std::string exact(double value) {
     std::array<char, 32> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
@@ -74,8 +74,8 @@ inline std::string code_of_transfer(const problem& p) {
 
 } // namespace detail
 
-/// The C++ code that makes a problem. People can read it, or paste it into a test. Default values and names are left
-/// out.
+/// The C++ code that makes a problem. The code is readable, and can be pasted into a test. Default values and names are
+/// left out.
 [[nodiscard]] inline std::string code_of(const problem& p) {
     const auto stages = std::to_string(p.graph.stages());
     std::string text = "per_stage<rank> placed(" + stages + ");\n";

@@ -16,21 +16,22 @@
 
 namespace optpipe::testing {
 
-/// Limits of random problems. Counts are maxima.
+/// Limits of random problems. The numbers of ranks, stages and so on are maxima.
 struct problem_ranges {
     std::size_t ranks = 3;
     std::size_t stages = 6;
     std::size_t microbatches = 4;
-    /// Limit of stages times microbatches.
+    /// Largest product of the numbers of stages and microbatches.
     std::size_t cells = 8;
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
-    /// Percentage of problems without full backwards, among those whose backwards may be split.
+    /// Percentage of problems that don't allow full backwards, among those whose backwards may be split.
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
-    /// Percentage of problems with some of these: edges, frozen stages, groups, slices, microbatches that differ.
+    /// Percentage of problems with at least one of these: edges, frozen stages, groups, slices, microbatches that
+    /// differ.
     std::size_t graph_percent = 0;
     /// Forwards and backwards take 1 to `steps` grid steps. Messages and transfers may take other times.
     std::size_t steps = 4;
@@ -150,8 +151,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has length 0. Otherwise, two ranks could swap host memory at one instant, and
-        // no order of the two transfers could express this.
+        // With host limits, no transfer has duration 0. With transfers of duration 0, two ranks could swap host memory
+        // at one instant, and no order of the two transfers would be valid.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -169,8 +170,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws an option that holds all of the activation or, with recomputation, less than that, in multiples of 0.25. A
-    /// part or all of the held memory may be transferred.
+    /// Draws a storage option. The option holds all of the activation or, with recomputation, a smaller multiple of
+    /// 0.25. A part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};
@@ -183,15 +184,15 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Gives each stage a new list of options in random order: its old options (sometimes without the first option) and
-    /// up to four new options. Stages often get the same options.
+    /// Gives each stage a new list of options in random order. The list has the stage's old options (sometimes without
+    /// the first) and up to four new ones. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
             const auto& c = p.costs[s];
             if (random_->chance(10)) continue;
             std::vector<optpipe::storage_option> options(p.storage[s].begin(), p.storage[s].end());
-            if (!random_->chance(85)) options.erase(options.begin()); // keep
+            if (!random_->chance(85)) options.erase(options.begin()); // removes `keep`
             for (std::size_t i = random_->between(options.empty() ? 1 : 0, 4); i > 0; --i) {
                 options.push_back(some_option(c, transfers));
                 options.back().name = optpipe::bounded_text<32>{"option-", i};
@@ -230,7 +231,7 @@ private:
         if (random_->chance(50)) set_factors(p);
         for (auto& limit : p.host_memory_limit)
             limit = optpipe::memory_size::unlimited();
-        grid_ /= 4.0; // sizes of edges and factors are multiples of 0.5, and may be multiplied with each other
+        grid_ /= 4.0; // sizes of edges and factors are multiples of 0.5, and two factors may be multiplied
     }
     /// A random factor: 0.5, 1, 1.5 or 2.
     double factor() { return 0.5 * static_cast<double>(random_->between(1, 4)); }
@@ -324,8 +325,8 @@ private:
 
 } // namespace detail
 
-/// A small random problem of any kind. At least one schedule is valid: the schedule that runs one microbatch (or
-/// sequence) after the other.
+/// A small random problem of any kind. At least one schedule is valid: the schedule that runs the microbatches (or
+/// sequences) one after the other.
 inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
     return detail::problem_maker{random, ranges}.make();
 }

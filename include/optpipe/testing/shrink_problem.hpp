@@ -42,7 +42,7 @@ private:
     void add(problem p) {
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least_memory(p, r).needed;
-            if (needed.is_unlimited()) return; // the host is too small, and all storage options of a stage offload
+            if (needed.is_unlimited()) return; // host memory is too small for a stage whose storage options all offload
             p.memory_limit[r] = std::max(p.memory_limit[r], needed);
         }
         found_.push_back(std::move(p));
@@ -53,7 +53,8 @@ private:
         add(std::move(p));
     }
 
-    /// A problem of another shape with the same costs and limits. `kept` lists the ranks that remain.
+    /// A copy of the problem with other ranks, microbatches and stages. Rules and limits stay the same. `kept` lists
+    /// the ranks that remain.
     [[nodiscard]] problem reshaped(std::size_t ranks, std::size_t microbatches, stages_of where,
                                    per_stage<stage_costs> costs, per_stage<storage_list<false>> storage,
                                    const std::vector<rank>& kept = {}) const {
@@ -152,8 +153,8 @@ private:
         }
     }
 
-    /// Simplifies the storage of a stage: only `keep` remains, or one option is removed. The costs of the stage stay,
-    /// because they must match the memory that the options hold.
+    /// Simplifies the storage of a stage: only `keep` remains, or one option is removed. The stage's costs don't
+    /// change, because they must match the memory that the options hold.
     void simplify_storage(stage s) {
         changed([&](problem& p) { p.set_stage(s, p.costs[s]); });
         for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)
@@ -170,8 +171,9 @@ private:
 
 } // namespace detail
 
-/// Simplifies a failing problem step by step, as long as it still fails: fewer microbatches, ranks, stages and storage
-/// options, plain rules, and costs of 1. Calls `fails(problem)` at most `most_tries` times.
+/// Simplifies a failing problem step by step. A step is kept if the simpler problem still fails. A step removes
+/// microbatches, ranks, stages or storage options, makes a rule plain, or sets costs to 1. Calls `fails(problem)` at
+/// most `most_tries` times.
 template <class Fails>
 [[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
     for (bool smaller = true; smaller;) {

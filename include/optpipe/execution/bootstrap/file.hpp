@@ -16,10 +16,11 @@
 
 namespace optpipe::bootstrap {
 
-/// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. The path must be new for each
-/// run. Otherwise, ranks would read the file of an earlier run.
+/// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. Each run needs a new path,
+/// because ranks would otherwise read the file of an earlier run.
 ///
-/// Rank 0 returns at once. The other ranks return when the file has appeared, or throw after `patience`.
+/// Rank 0 returns at once. The other ranks return when the file has appeared. If it doesn't appear within `patience`,
+/// they throw.
 inline void share_by_file(std::span<std::byte> bytes, const std::filesystem::path& path, int rank,
                           std::chrono::milliseconds patience) {
     if (rank == 0) {

@@ -46,20 +46,20 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Makes all calls on the socket return at once; `poll` tells when they can proceed.
+    /// Makes calls on the socket return immediately. `poll` tells when such a call can proceed.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
     int handle_;
 };
 
-/// A common deadline of all waits of one exchange.
+/// A common deadline for all waits of one exchange.
 class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// Polls until one of the handles is ready, the deadline is over, or `most` has passed. Returns whether a handle is
-    /// ready.
+    /// Polls until one of the handles is ready, the deadline has passed, or `most` has elapsed. Returns whether a
+    /// handle is ready.
     [[nodiscard]] bool any_ready(std::span<pollfd> handles,
                                  std::chrono::milliseconds most = std::chrono::hours{24}) const {
         for (;;) {
@@ -76,7 +76,7 @@ public:
         return any_ready({&asked, 1}, most);
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
-    /// The same deadline, but at most `most` from now.
+    /// This deadline, or `most` from now if that is earlier.
     [[nodiscard]] patience_left at_most(std::chrono::milliseconds most) const {
         auto shorter = *this;
         shorter.deadline_ = std::min(deadline_, std::chrono::steady_clock::now() + most);
@@ -120,14 +120,14 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and this
-/// machine has assigned the same port to the socket.
+/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and the
+/// system assigns the same port to the socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
 }
 
-/// One attempt to connect to one address.
+/// Tries once to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
     // If a host has several addresses, an address that doesn't answer must leave time for the others.
     constexpr std::chrono::seconds most{1};
@@ -185,7 +185,7 @@ inline bool receive_all(int handle, std::span<std::byte> bytes, const patience_l
 
 using rank_name = std::array<std::byte, 4>;
 
-/// The bytes with which a rank names itself, the same on all machines.
+/// The bytes that tell rank 0 which rank has connected. All machines use the same order of bytes.
 [[nodiscard]] inline rank_name name_of(std::uint32_t rank) {
     return {std::byte(rank >> 24U), std::byte(rank >> 16U), std::byte(rank >> 8U), std::byte(rank)};
 }
@@ -196,8 +196,8 @@ using rank_name = std::array<std::byte, 4>;
     return rank;
 }
 
-/// Sends the bytes once to each rank that names itself. A peer that connects and sends nothing, or something
-/// unexpected, doesn't delay the others.
+/// Sends the bytes once to each rank that connects and gives its number. Other peers may send nothing, or something
+/// unexpected, without delaying the ranks.
 class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
@@ -234,7 +234,7 @@ private:
         peer.unblock();
         visitors_.push_back({std::move(peer)});
     }
-    /// Reads from a visitor. Returns true if no more data are expected from the visitor.
+    /// Reads from a visitor. Returns true if the visitor has nothing more to send.
     bool is_done(visitor& v, const patience_left& patience, int& served) {
         const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
         if (heard < 0 && would_block()) return false;
@@ -259,8 +259,8 @@ private:
 } // namespace detail
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched the bytes. The other ranks connect and name themselves. Every rank throws after `patience`. The error of
-/// rank 0 includes the number of ranks that connected.
+/// fetched the bytes. The other ranks connect and send their numbers. A rank throws if it isn't done within `patience`.
+/// The error of rank 0 states how many ranks were served.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

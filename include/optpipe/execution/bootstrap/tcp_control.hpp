@@ -36,14 +36,13 @@ namespace optpipe::bootstrap {
 
 namespace detail {
 
-/// The unit of data on a socket: a kind, a number, and a text preceded by its length.
+/// The unit of data on a socket. A frame consists of a kind, a number, and a text preceded by its length.
 struct control_frame {
     enum class kind_type : std::uint8_t {
         text,    ///< see `execution::control_letter`
         value,   ///< see `execution::control_letter`
         peer,    ///< see `execution::control_letter`
-        failure, ///< a failure: the number is a rank, and the text has the operation and the reason, separated by a
-                 ///< line end
+        failure, ///< a failure: the number is the rank, and the text has the operation and the reason on separate lines
         goodbye, ///< the last frame of the sender
     };
     static constexpr std::size_t header = 1 + 2 * 8;
@@ -61,8 +60,8 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Removes and returns the first frame; empty if the frame is incomplete. Throws `network_error` if `from` doesn't
-    /// begin with a frame.
+    /// Removes the first frame from `from`, and returns it. Empty if the frame is incomplete. Throws `network_error` if
+    /// `from` doesn't begin with a frame.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
         if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))
@@ -114,19 +113,19 @@ private:
 
 } // namespace detail
 
-/// One rank's control channel over sockets, which stay open. Rank 0 listens at host:port, and all other ranks connect
-/// to it. Such a channel serves executors that can't tell other processes of failures themselves, such as NCCL's
-/// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time. The destructor
-/// waits for the other ranks, at most for `patience`. A lost connection counts as a failure of the rank at its other
-/// end. If several ranks fail at the same time, each may report its own reason.
+/// One rank's control channel over sockets that stay open. Rank 0 listens at host:port, and all other ranks connect to
+/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use this channel to do so
+/// (`cuda::options::failures`). All ranks must construct and destroy their `tcp_control` at the same time. The
+/// destructor waits for the other ranks for at most `patience`. A lost connection counts as a failure of the rank at
+/// the other end. If several ranks fail at the same time, each may report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when this rank has connected; on rank 0, when all ranks have connected. Throws `network_error` after
-    /// `patience`.
+    /// On rank 0, returns when all ranks have connected. On other ranks, returns when this rank has connected. Throws
+    /// `network_error` after `patience`.
     tcp_control(const std::string& host, const std::string& port, rank self, std::size_t ranks, milliseconds patience)
         : patience_{patience}, channel_{self, ranks, patience, failed_, mutex_, *this}, registration_{failed_, *this} {
         if (self == rank{0})
@@ -169,16 +168,16 @@ private:
         bool has_left = false;
     };
 
-    // Exchanges the greetings before the thread of the channel starts.
+    // The following functions exchange greetings, before the channel's thread starts.
 
-    /// The first message of a rank. A peer that sends anything else isn't a rank.
+    /// The first message that a rank sends on its connection. A peer that sends anything else isn't a rank.
     struct greeting {
         static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
         std::uint64_t magic = of_a_rank;
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// Time by which a silent connection may delay the ranks. It is longer than the time to resend a lost packet.
+    /// The longest time for which a silent connection may delay the ranks. Lost packets are resent within this time.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {
@@ -215,20 +214,20 @@ private:
                                 " got no answer from rank 0 within " + std::to_string(patience_.count()) + " ms"};
         peers_.push_back({rank{0}, std::move(socket)});
     }
-    /// Makes the socket send at once and never block. Messages are small, and a rank waits for each message.
+    /// Makes the socket send without delay and never block. Messages are small, and a rank waits for each of them.
     static void set_up(int socket) {
         const int on = 1;
         ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         ::fcntl(socket, F_SETFL, O_NONBLOCK);
     }
 
-    // Called by any thread.
+    // The following functions may be called by any thread.
 
     void carry(threads::control_channel&) override { pipe_.wake(); }
     execution_error verdict() override { return failed_.what(); }
     void wake() noexcept override { pipe_.wake(); }
 
-    // Called by the thread of the channel.
+    // The following functions are called by the channel's thread.
 
     void serve() {
         try {
@@ -238,7 +237,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false once all ranks, including this rank, have left, or the time for leaving is over.
+    /// Returns false once all ranks, including this rank, have left, or the time limit for leaving has expired.
     bool step() {
         std::optional<time_point> leaving;
         {
@@ -282,8 +281,8 @@ private:
         const auto what = failed_.what();
         send_to_all({frame::kind_type::failure, what.rank().value(), what.operation() + '\n' + what.reason()});
     }
-    /// Waits until a socket can be read or written, another thread wakes this thread through the pipe, or the time for
-    /// leaving is over.
+    /// Waits until a socket can be read or written, another thread wakes this thread through the pipe, or the time
+    /// limit for leaving has expired.
     void await_sockets(const std::optional<time_point>& leaving) {
         polled_.assign(1, {pipe_.handle(), POLLIN, 0});
         for (const auto& each : peers_)
@@ -352,7 +351,7 @@ private:
     threads::control_channel channel_;
     std::optional<time_point> leaving_at_;
 
-    // Used only by the thread of the channel.
+    // The following members are used only by the channel's thread.
     std::vector<peer> peers_;
     std::vector<pollfd> polled_;
     std::array<char, 65536> room_{};

@@ -8,15 +8,15 @@
 
 namespace optpipe::cuda::detail {
 
-/// A graph, and the events with which it was captured. Belongs to the current device.
+/// A graph, and the events used to capture it. Belongs to the current device.
 struct captured_step {
     event begin{};
     /// Events at the ends of the captured streams.
     std::deque<event> ends{};
     std::optional<graph> work{};
 
-    /// Captures the work of `issue()`. The streams that `issue()` uses must wait for `begin` first, and `origin` must
-    /// wait for these streams at the end.
+    /// Captures the work of `issue()` as a graph. All streams that `issue()` uses must first wait for `begin`. At the
+    /// end, `origin` must wait for all these streams.
     template <class Issue> void capture(stream_ref origin, const Issue& issue) {
         work = graph::capture(origin, [&] {
             origin.record(begin);

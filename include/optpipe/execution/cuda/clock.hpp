@@ -7,15 +7,14 @@
 
 namespace optpipe::cuda::detail {
 
-/// Converts times measured on a device to the clock of the host. Belongs to the current device. Times of events are
-/// relative to an event recorded in the same step. CUDA returns their distance as `float`, and this type is inaccurate
-/// for long times.
+/// Converts times measured on a device to the clock of the host. Belongs to the current device. Event times are
+/// measured relative to an event recorded in the same step, because CUDA returns the time between two events as
+/// `float`, which is inaccurate for long times.
 class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;
 
-    /// Call it before the first event of a step. Records an event in a stream of the clock's own, and waits for the
-    /// event.
+    /// Call it before the first event of a step. Records an event in the clock's own stream, and waits for it.
     void begin_step() {
         if (has_begun_) return;
         const auto before = std::chrono::steady_clock::now();
@@ -26,7 +25,7 @@ public:
     }
     void end_step() { has_begun_ = false; }
 
-    /// Both events must have occurred.
+    /// Contract: both events have occurred.
     [[nodiscard]] execution::task_times between(const timed_event& start, const timed_event& end,
                                                 time_point since) const {
         return {instant_of(start) - since, instant_of(end) - since};

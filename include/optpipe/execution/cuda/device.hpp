@@ -8,7 +8,7 @@
 
 namespace optpipe::cuda {
 
-/// The number of devices; 0 without a GPU, or without a driver that this toolkit can use.
+/// The number of devices. 0 if there is no GPU, or no driver that this toolkit can use.
 [[nodiscard]] inline int device_count() {
     int count = 0;
     const auto status = cudaGetDeviceCount(&count);
@@ -26,10 +26,10 @@ namespace optpipe::cuda {
     return value;
 }
 
-/// The number of copies that a device can run at the same time as kernels; 2 means one for each direction.
+/// The number of copies that a device can run at the same time as kernels. 2 means one in each direction.
 [[nodiscard]] inline int copy_engines(int device) { return attribute(device, cudaDevAttrAsyncEngineCount); }
 
-/// Makes a device the thread's current one for as long as this object lives.
+/// Makes a device the thread's current device while this object exists.
 class current_device {
 public:
     explicit current_device(int device) {
@@ -48,8 +48,8 @@ private:
     bool is_other_ = false;
 };
 
-/// Lets kernels and copies of each of these devices access the memory of all others. Pairs of devices that can't access
-/// each other are skipped. Copies between such devices go through the host.
+/// Gives kernels and copies on each of these devices access to the memory of all others. Pairs of devices without such
+/// access are skipped. Copies between them go through the host.
 inline void enable_peer_access(const std::set<int>& devices) {
     for (const int from : devices)
         for (const int to : devices) {

@@ -20,25 +20,25 @@ private:
     cudaError_t code_;
 };
 
-/// Throws unless the call succeeded. Clears a non-sticky runtime error of the thread, so that the next call isn't
-/// blamed for it.
+/// Throws unless the call succeeded. Also clears the thread's runtime error if it isn't sticky, so that the next call
+/// doesn't report it again.
 inline void check(cudaError_t status, std::string_view call) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
     throw error{status, call};
 }
 
-/// Throws if this thread has an unread error, such as from a launch whose status wasn't checked.
+/// Throws if this thread has a CUDA error that nobody has read, such as from a launch whose status wasn't checked.
 inline void check_last_error(std::string_view what) {
     const auto left = cudaPeekAtLastError();
     if (left != cudaErrorNotReady) return check(left, what);
-    static_cast<void>(cudaGetLastError()); // comes from a query of an event, and isn't an error
+    static_cast<void>(cudaGetLastError()); // set by the query of an event, and not an error
 }
 
 namespace detail {
 
-/// Whether a stream or an event has finished, given the status of the query. Leaves errors of earlier launches in
-/// place.
+/// Whether a stream or an event has finished, given the status that its query returned. Errors of earlier launches stay
+/// pending.
 [[nodiscard]] inline bool is_over(cudaError_t status, std::string_view call) {
     if (status != cudaErrorNotReady) return check(status, call), true;
     if (cudaPeekAtLastError() == cudaErrorNotReady) static_cast<void>(cudaGetLastError());

@@ -52,8 +52,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Number of free bytes on the device. Once ranks have joined and the engine has its weights, a plan may use these
-    /// bytes for stashes and messages. All ranks on the device share these bytes.
+    /// Number of free bytes on the device. Call it once all ranks have joined and the training engine has its weights.
+    /// A plan may then use these bytes for stashes and messages. All ranks on the device share the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -84,9 +84,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. Only the thread that issues may use it. To make programs for this executor, pass
-/// `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to `lower`, because `lower` itself knows
-/// nothing about devices.
+/// One rank on a CUDA device. Only the thread that issues may use it. `lower` itself knows nothing about devices, so
+/// pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this executor.
 class executor {
 public:
     using lane_type = lane;
@@ -148,12 +147,12 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor keeps the graph as long as
-    /// it lives. `capture` can't be used with `options::record_times`. Nothing may be running when `capture` is called.
-    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
-    /// if the step can't be issued. If an operation failed, all ranks throw its error.
+    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor owns the graph, and destroys
+    /// it in its destructor. `capture` can't be used with `options::record_times`. No work may be running when
+    /// `capture` is called. The lanes, and the memory that they use, must still exist when the graph is launched.
+    /// Throws `execution_error` if the step can't be issued. If an operation fails, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
-    /// Captures the steps of all these executors together, issued by one thread.
+    /// Captures one graph with the steps of all executors in `all`, which one thread issues.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
         OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
         const current_device here{place_.device};
@@ -167,7 +166,7 @@ public:
         return step_graph{steps_.size() - 1};
     }
     /// Starts a captured step after all captured steps that this executor has launched. `finish` waits for the step.
-    /// Call `finish` between a captured step and an issued one, because nothing else keeps them in order.
+    /// Call `finish` between a captured step and an issued step, because nothing else keeps these two in order.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -181,7 +180,7 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    /// How a wait ended. For several streams, this is the worst end.
+    /// How a wait ended. For a wait on several streams, this is the worst of the results.
     enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {
@@ -205,14 +204,14 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before their messages disappear. Otherwise, they would report the missing
-    /// messages as the error.
+    /// Tells the other ranks of the failure before this rank's messages disappear. If the other ranks learned of the
+    /// failure later, they would report the missing messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
     }
-    /// Ensures that nothing on the device waits for other ranks any more. Graphs are destroyed first, because they may
-    /// contain messages.
+    /// Ensures that nothing on the device waits for other ranks any longer. Graphs are destroyed first, because they
+    /// may contain messages.
     void abandon() noexcept {
         for (auto& each : steps_)
             each->work.reset();
@@ -245,8 +244,8 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // The commands that the lane holds back can never be issued, because the other end of a message isn't
-                // part of the captured step.
+                // The lane's held commands can never be issued, because the other end of a message isn't part of the
+                // captured step.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }
@@ -260,7 +259,7 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// Waits for all lanes. If some lanes don't end in time, abandons this rank's work.
+    /// Waits for all lanes. If some lanes don't finish in time, abandons the work of this rank.
     wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         auto all = wait_end::over;
@@ -277,7 +276,7 @@ private:
             if (detail::await(s, deadline, check)) return wait_end::over;
             give_up(first_open(), "not over after " + std::to_string(limit.count()) + " ms");
             return wait_end::timed_out;
-        } catch (const execution_error& e) { // the failure of another rank
+        } catch (const execution_error& e) { // another rank has failed
             group_.failed.report(e.rank(), e.operation(), e.reason());
             abandon();
         } catch (const optpipe::error& e) {
@@ -285,14 +284,14 @@ private:
         }
         return wait_end::failed;
     }
-    /// The task that is probably running. A task that doesn't wait for anything is preferred.
+    /// The task that is probably running. Prefers a task that doesn't wait for anything.
     [[nodiscard]] std::string first_open() {
         std::string place = has_launched_ ? "a captured step" : "on the device";
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
             for (const auto* s : lanes_locked()) {
-                if (s->target.done()) continue; // a task that no other task waits for has no event
+                if (s->target.done()) continue; // a task for which nothing waits has no event
                 if (const auto open = s->issued.first_open()) {
                     place = to_string(open->label);
                     if (!open->waits) break;
@@ -303,7 +302,8 @@ private:
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until no command of this rank is held back. If that takes too long, reports the command that is held back.
+    /// Waits until all commands of this rank are in the streams. If the wait takes too long, reports the first command
+    /// that isn't in a stream.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -346,20 +346,21 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// The stream in which captures start and captured steps are launched. The first capture creates it.
+    /// The stream in which captures begin, and in which captured steps are launched. The first capture creates it.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
     /// Whether captured steps were launched after the executor last finished.
     bool has_launched_ = false;
-    /// How the wait after an error ended. If the device didn't finish, memory must never be freed.
+    /// How the wait after an error ended. If the device didn't finish, its memory must never be freed.
     wait_end drained_ = wait_end::over;
     bool has_warned_ = false;
 };
 
 static_assert(execution::check_executor<executor>());
 
-/// The ranks of one process, on one device or several devices. Virtual ranks on one GPU can divide its multiprocessors
-/// with streams from `green_contexts`. They share the GPU's memory, its bandwidth and its link to the host.
+/// The ranks of one process, on one device or several devices. Several virtual ranks on one GPU can divide its
+/// multiprocessors with streams from `green_contexts`. Virtual ranks share the GPU's memory, its bandwidth and its link
+/// to the host.
 class cluster {
 public:
     explicit cluster(std::size_t ranks, const options& how = {}) {
@@ -373,7 +374,7 @@ public:
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
 
-    /// Captures the steps that `issue()` issues on all ranks as one graph; see `executor::capture`.
+    /// Captures one graph with the steps that `issue()` issues on all ranks. See `executor::capture`.
     template <class Issue> step_graph capture(const Issue& issue) {
         std::vector<executor*> all;
         for (const auto& each : executors_)

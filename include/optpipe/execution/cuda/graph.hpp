@@ -9,12 +9,12 @@
 
 namespace optpipe::cuda {
 
-/// The work of a whole step, launched by one call. A graph with NCCL messages must be destroyed before their
-/// communicators. `executor::capture` ensures that.
+/// The work of an entire step, launched by one call. A graph with NCCL messages must be destroyed before the
+/// communicators of these messages, which `executor::capture` ensures.
 class graph {
 public:
-    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. All streams with
-    /// captured work must be joined to `origin` again by events at the end. If `issue` throws, the capture ends and the
+    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. At the end,
+    /// `origin` must wait for events of all streams with captured work. If `issue` throws, the capture ends and the
     /// exception is rethrown.
     template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
         check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -43,7 +43,7 @@ public:
 
 private:
     explicit graph(cudaGraph_t captured) {
-        // Nodes keep the priorities of their streams.
+        // The graph's nodes get the priorities of their streams.
         const auto status = cudaGraphInstantiate(&executable_, captured, cudaGraphInstantiateFlagUseNodePriority);
         static_cast<void>(cudaGraphDestroy(captured));
         check(status, "cudaGraphInstantiate");

@@ -13,10 +13,10 @@
 namespace optpipe::cuda {
 
 /// Splits the multiprocessors of one device among several virtual ranks. The kernels of these ranks can then run at the
-/// same time, like kernels on several devices. Memory bandwidth and copy engines stay shared.
+/// same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
 ///
-/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
-/// needs to be linked with the driver.
+/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so that
+/// programs needn't be linked with the driver.
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
@@ -62,14 +62,14 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // the CUDA version of cuGreenCtxStreamCreate; the other functions came one
-                                          // version earlier
+        constexpr unsigned since = 12050; // cuGreenCtxStreamCreate is in CUDA since 12.5, and the other functions since
+                                          // 12.4
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
         if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
         const CUresult status = reinterpret_cast<Function>(found)(arguments...);
-        // The first hundreds of values of CUresult and cudaError_t are equal.
+        // The first few hundred values of CUresult and cudaError_t are equal.
         if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
     }
     void add(int device, CUdevResource& part) {

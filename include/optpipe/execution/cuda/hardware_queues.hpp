@@ -10,8 +10,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// The number of hardware queues that a device's streams share. CUDA reads this number from the environment when CUDA
-/// starts.
+/// The number of hardware queues that all streams of a device share. CUDA reads this number from the environment when
+/// it starts.
 [[nodiscard]] inline std::size_t hardware_queues() {
     constexpr std::size_t usual = 8;
     const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"); // NOLINT(concurrency-mt-unsafe)

@@ -51,14 +51,14 @@ namespace detail {
 
 struct marker_state {
     event done{};
-    /// Number of requested records, and number of records put into a stream.
+    /// Number of records that were requested. `recorded` is the number of records that are in a stream.
     std::uint64_t asked = 0;
     std::uint64_t recorded = 0;
 };
 
 enum class command_kind : std::uint8_t { launch, record, wait, copy, exchange };
 
-/// A command of a lane, kept while the lane is held back.
+/// A command, stored until its lane can issue it.
 struct command {
     using invoke_work = void (*)(const std::byte*, lane&);
 
@@ -79,37 +79,37 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange is in the stream. If it isn't, the lane is held back, and `carry` is called again
-    /// for the exchange. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane calls `forget` before the
-    /// lane is destroyed.
+    /// Returns whether the exchange is in the stream. If the exchange isn't in the stream, the lane holds back its
+    /// later commands, and `carry` is called again for the same exchange. The caller of `carry` and `forget` holds
+    /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't
-    /// combine the messages of the announced lane with the messages of the other lanes. Called before all other
-    /// functions, without the mutex.
+    /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't carry
+    /// the messages of this lane together with those of the other lanes. Called before all other functions, without the
+    /// mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
-    /// The first message in the streams that hasn't ended, if the carrier knows it.
+    /// The first message in the streams that hasn't ended. Empty if the carrier doesn't know.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
     /// Called when all work in the streams has ended.
     virtual void forget_messages() noexcept {}
-    /// Called after a failure: ensures that nothing on the device waits for other ranks any more.
+    /// Called after a failure. Ensures that nothing on the device waits for other ranks any longer.
     virtual void abandon() noexcept {}
 
 protected:
     ~carrier() = default;
 };
 
-/// State shared by the ranks of one process. The group's mutex is held whenever work is put into a stream, except while
-/// a model launches. A launch may take long or wait for another rank. Therefore the rank's own thread launches without
-/// the mutex.
+/// State shared by the ranks of one process. The mutex must be held to put work into a stream, except while a model
+/// launches its work. A model's launch may take long or wait for another rank, so the rank's own thread launches
+/// without the mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
     threads::failure failed;
     std::vector<lane_state*> lanes;
-    /// The origin of measured times: an instant that all ranks share, on the clock of this process.
+    /// The origin of measured times. All ranks share this instant, which is given on the clock of this process.
     device_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
@@ -117,11 +117,11 @@ struct rank_group {
 struct rank_place {
     rank self{};
     int device = 0;
-    /// Size in bytes of the parts of pinned memory.
+    /// Pinned memory is divided into parts of this size in bytes.
     std::size_t pinned_part = 0;
-    /// Null if nothing is measured.
+    /// Null if times aren't measured.
     std::unique_ptr<device_clock> clock{};
-    /// The thread that issued last.
+    /// The thread that most recently issued a command.
     std::thread::id issuer{};
 };
 
@@ -154,14 +154,14 @@ struct lane_state {
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
-    /// Commands that are held back. They wait for an exchange whose partner hasn't come, or for a marker that a
-    /// held-back lane will record.
+    /// Commands that are held back. The first held command is an exchange whose other end hasn't been issued, a wait
+    /// for a marker that isn't recorded yet, or a launch by another thread.
     std::deque<command> held{};
     /// Commands issued since the executor last finished.
     progress issued;
-    /// Whether the exchange at the front has been given to the carrier.
+    /// Whether the first held command is an exchange that the carrier already has.
     bool is_offered = false;
-    /// Whether the command at the front is being launched.
+    /// Whether the first held command is being launched.
     bool is_launching = false;
     std::vector<std::pair<timed_event, timed_event>> events{};
     std::size_t used = 0;
@@ -170,7 +170,7 @@ struct lane_state {
 
 } // namespace detail
 
-/// A point for which lanes can wait: an event, and the number of its records.
+/// A point in a lane for which other lanes can wait: an event, and the number of its records.
 class marker {
 public:
     marker() : state_{std::make_unique<detail::marker_state>()} {}
@@ -182,10 +182,10 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when the
-/// threads of both ranks have issued it. The first of the two threads doesn't wait. Its lane keeps the following
-/// commands until the other rank has issued the message. The other rank's thread puts the kept commands into the
-/// stream, except for launches. The rank's own thread does the launches when it puts its next command into a lane, or
+/// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
+/// threads of both ranks have issued it. The first of the two threads doesn't wait, but its lane holds back all later
+/// commands. When the second thread issues the message, it puts the held commands of the first rank into the stream,
+/// too, except for launches. A rank's own thread does its launches when it next puts a command into a lane, or
 /// finishes.
 class lane {
 public:
@@ -193,7 +193,7 @@ public:
 
     explicit lane(std::unique_ptr<detail::lane_state> owned) : owned_{std::move(owned)}, state_{owned_.get()} {}
 
-    /// The stream in which work is put.
+    /// The stream that executes the lane's commands.
     [[nodiscard]] stream_ref stream() const { return state_->target; }
 
     template <execution::small_work Work> void launch(const task_label& label, const Work& work) {
@@ -240,7 +240,7 @@ public:
 
 private:
     friend struct flow;
-    /// Makes a second handle of the lane, which can be passed to work. The handle owns nothing.
+    /// Makes a second handle of the lane, which is passed to work. This handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -253,15 +253,15 @@ private:
     detail::lane_state* state_;
 };
 
-/// Moves commands from lanes into streams. All functions need the lock of the group's mutex, which is released while a
+/// Moves commands from lanes into streams. Callers of these functions hold the group's mutex, which is released while a
 /// model launches.
 struct flow {
     using state = detail::lane_state;
     using kind = detail::command_kind;
     using lock_type = std::unique_lock<std::mutex>;
 
-    /// Puts all possible commands into the streams, from all lanes. Launches come last, because a launch may wait for
-    /// the results of other commands.
+    /// Puts all commands that aren't blocked into the streams, from all lanes. Launches come last, because a launch may
+    /// wait for the results of other commands.
     static void drain(detail::rank_group& group, lock_type& lock) {
         do {
             while (drain_all(group, lock, false)) {
@@ -269,7 +269,7 @@ struct flow {
             group.moved.notify_all();
         } while (drain_all(group, lock, true));
     }
-    /// Whether a command of this thread can be launched.
+    /// Whether the calling thread can now launch some held command.
     static bool has_launch(const detail::rank_group& group) {
         return std::any_of(group.lanes.begin(), group.lanes.end(), [](const auto* s) {
             return !s->held.empty() && !s->is_launching && is_launch(s->held.front()) && is_issued_here(*s);
@@ -283,10 +283,10 @@ struct flow {
         }
         if (is_launch(c) && !is_issued_here(on)) return false;
         try {
-            // The calling thread may belong to another rank, with another current device.
+            // The calling thread may belong to a rank on another device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // the error of another rank that has failed in the meantime
+        } catch (const execution_error& e) { // another rank has failed in the meantime
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -321,15 +321,15 @@ private:
         lock_type* lock_;
     };
 
-    /// Issues all possible commands other than launches, or one launch. Returns whether any command was issued, or an
-    /// exchange was offered.
+    /// If `launches` is true, issues one launch. If `launches` is false, issues all other commands that aren't blocked.
+    /// Returns whether a command was issued or an exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // An exchange that can't be issued yet counts as progress if it was offered, because the offer may
+                // Offering an exchange counts as progress even if it can't be issued yet, because the offer may
                 // complete another lane's exchange.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
@@ -341,7 +341,7 @@ private:
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// The place to report for a command that isn't a task.
+    /// The place to name in the error if a command isn't a task.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -410,7 +410,7 @@ private:
     static void end_timing(state& on) {
         if (on.place.clock) on.target.record(on.events[on.used++].second);
     }
-    /// The label "PP:2F0", as in PyTorch's profiler, without allocation.
+    /// The label as text, such as "PP:2F0" in PyTorch's profiler. Doesn't allocate memory.
     static std::array<char, 80> label_text(const task_label& label) {
         std::array<char, 80> text{'P', 'P', ':'};
         char* at = text.data() + 3;

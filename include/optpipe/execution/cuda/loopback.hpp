@@ -11,12 +11,12 @@
 
 namespace optpipe::cuda {
 
-/// Carries messages between ranks of one process by copies between device memories. The ranks are virtual ranks on one
-/// GPU, or on GPUs that can access each other's memory.
+/// Carries messages between ranks of one process by copying between device memories. The ranks are virtual ranks on one
+/// GPU, or ranks on GPUs that can access each other's memory.
 class loopback final : public detail::carrier {
 public:
-    /// An exchange ends once each of its messages has ended. The receiver's stream performs the copy. Events make
-    /// sender and receiver wait for each other.
+    /// An exchange ends once all its messages have ended. The receiver's stream copies the data. The streams of sender
+    /// and receiver wait for each other by means of events.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;
@@ -37,7 +37,8 @@ private:
     };
     struct exchange {
         std::size_t left = 0;
-        /// The point where the lane reached the exchange, and the point where the last copy of the exchange ended.
+        /// The point where the lane reached the exchange. `copied` is the point where the last copy into this lane
+        /// ended.
         event arrived{};
         event copied{};
     };

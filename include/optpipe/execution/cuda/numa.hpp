@@ -17,7 +17,7 @@
 
 namespace optpipe::cuda::detail {
 
-/// The processors of a NUMA node, from Linux' lists ("0-3,8"); empty if there is no such node.
+/// The processors of a NUMA node, read from Linux's lists such as "0-3,8". Empty if there is no such node.
 [[nodiscard]] inline std::vector<int>
 processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/system/node") {
     std::ifstream in{nodes / ("node" + std::to_string(node)) / "cpulist"};
@@ -35,8 +35,8 @@ processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/
     return all;
 }
 
-/// Binds the calling thread to these processors from now on. Does nothing if `processors` is empty, or if the system
-/// refuses.
+/// Makes the calling thread run only on these processors from now on. Does nothing if `processors` is empty, or if the
+/// system refuses.
 inline void run_on(std::span<const int> processors) {
     if (processors.empty()) return;
     cpu_set_t set;
@@ -46,10 +46,10 @@ inline void run_on(std::span<const int> processors) {
     static_cast<void>(sched_setaffinity(0, sizeof set, &set));
 }
 
-/// Divides the range from 0 to `count` into consecutive ranges. Calls `work(from, to)` for each range on a thread of
-/// its own. The threads run on these processors.
+/// Divides the range from 0 to `count` into consecutive subranges. Calls `work(from, to)` for each subrange on a
+/// separate thread. The threads run on `processors`.
 template <class Work> void divide_among(std::size_t count, std::span<const int> processors, const Work& work) {
-    constexpr std::size_t most_threads = 16; // enough threads for the bandwidth of a node's memory
+    constexpr std::size_t most_threads = 16; // enough threads to use the full bandwidth of a node's memory
     const std::size_t available = processors.empty() ? std::thread::hardware_concurrency() : processors.size();
     const auto threads = std::clamp<std::size_t>(available, 1, most_threads);
     const auto share = (count + threads - 1) / threads;

@@ -15,33 +15,33 @@
 
 namespace optpipe::cuda {
 
-/// Returns the stream to use for a lane. If it returns null, the lane creates its own stream.
+/// Returns the stream to use for a lane. If the stream is null, the lane creates its own.
 using stream_source = std::function<cudaStream_t(rank, lane_kind)>;
 
 struct options {
     int device = 0;
-    /// The device of each rank of a `cluster`; ranks may share a device. If empty, all ranks are on `device`.
+    /// The device of each rank of a `cluster`. Several ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
-    /// Time limit for two kinds of waits of a rank: for another rank at a message on the host, and for its device at
-    /// the end of a step. The limit must be longer than a step.
+    /// Time limit for two kinds of waits: a wait for another rank at a message on the host, and a wait for the device
+    /// at the end of a step. The limit must be longer than a step.
     std::chrono::milliseconds patience{60'000};
-    /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
-    /// it may still use is never freed. With a longer limit, memory is lost less often, but the error comes later.
+    /// Time limit after an error for the device to end its running work. If the device doesn't end in time, memory that
+    /// it may still use is never freed. A longer limit makes such a loss of memory rarer, but delays the error.
     std::chrono::milliseconds drain{60'000};
-    /// Streams of an existing engine, or of green contexts. The streams are borrowed: their owner keeps them until the
-    /// lanes are destroyed. If this member is empty, each lane creates its own stream, with the highest priority for
-    /// messages.
+    /// Streams of an existing engine, or of green contexts. The streams are borrowed, so their owner must keep them
+    /// until the lanes are destroyed. If this member is empty, each lane creates its own stream. Streams for messages
+    /// then have the highest priority.
     stream_source streams{};
-    /// Whether to record the times of all tasks by events. If times are recorded, graphs can't be captured.
+    /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
-    /// Largest number of bytes of host memory that one call pins, rounded up to pages. There is a limit because drivers
-    /// refuse to pin very many pages at once. If `lowering_options::host_part` differs from this value, data that
-    /// crosses the end of a part is copied in two pieces.
+    /// Largest number of bytes of host memory that one call pins, rounded up to pages. The limit exists because drivers
+    /// refuse to pin very many pages at once. If `lowering_options::host_part` has another value, data that crosses the
+    /// end of a pinned part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
-    /// The channel for failures, or null. It is told at once if this rank fails. While this rank waits for its device
-    /// or for NCCL, it polls the channel for failures of other ranks. `finish` throws a failure of another rank at
-    /// once, without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The
-    /// channel must outlive the executors.
+    /// The channel for failures, or null. If this rank fails, it tells the channel immediately. While this rank waits
+    /// for its device or for NCCL, it polls the channel for failures of other ranks. `finish` throws the failure of
+    /// another rank without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure
+    /// channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

@@ -24,16 +24,16 @@ template <class Check>
     return true;
 }
 
-/// The latest tasks in a stream, with the events before and after them. The events show the stream's progress. Events
-/// must live as long as their entries. Only the latest `most` entries are kept.
+/// The most recent tasks in a stream, with the events before and after them, which show the stream's progress. An event
+/// must exist as long as its entry. Only the most recent `most` entries are stored.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}
 
     void put(const task_label& task) { add({entry_kind::task, task, nullptr}); }
-    /// Adds a wait: all later entries wait for the event.
+    /// Adds a wait. All later entries wait for the event.
     void wait(const event& e) { add({entry_kind::wait, {}, &e}); }
-    /// Adds a record: the event is recorded after the previous entry.
+    /// Adds a record. The event is recorded after the previous entry.
     void record(const event& e) { add({entry_kind::record, {}, &e}); }
     void clear() { entries_.clear(); }
     [[nodiscard]] std::size_t size() const { return entries_.size(); }

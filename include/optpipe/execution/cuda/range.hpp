@@ -6,7 +6,7 @@
 
 namespace optpipe::cuda {
 
-/// As long as a range exists, profilers show the operation's label ("PP:2F0") on the commands that the thread issues.
+/// While a range exists, profilers show the operation's label (such as "PP:2F0") on commands that the thread issues.
 class range {
 public:
     explicit range(const char* label) { static_cast<void>(nvtxRangePushA(label)); }

@@ -5,9 +5,9 @@
 
 namespace optpipe::cuda {
 
-/// A second stream in addition to the lane's stream, for the second part of a pair. Belongs to the device that was
-/// current when it was made. A model has one side stream per rank, and keeps it until the work in it has ended. A side
-/// stream is captured together with the lane's stream.
+/// A second stream beside the lane's stream, for the backward of a pair. Belongs to the device that was current when
+/// the side stream was made. A model has one side stream per rank, and must keep it until its work has ended. Graphs
+/// capture a side stream together with the lane's stream.
 ///
 ///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
 ///         side.fork(on);

@@ -20,10 +20,11 @@
 
 namespace optpipe::cuda {
 
-/// Whether a device may never stop using some memory; such memory is never freed. Null if memory can always be freed.
+/// Set if a device may never stop using its memory. Memory that a device may still use is never freed. Null if memory
+/// can always be freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
-/// All device memory of a plan as one block, allocated once.
+/// All device memory of a plan, allocated once as a single block.
 class device_slab {
 public:
     explicit device_slab(std::size_t bytes, leak_flag leaks = {}) : bytes_{bytes}, leaks_{std::move(leaks)} {
@@ -56,20 +57,21 @@ inline constexpr std::size_t page_bytes = 4096;
 [[nodiscard]] constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
-/// Number of bytes from `at` to the end of its part of pinned memory, for parts of size `part` > 0.
+/// Number of bytes from `at` to the end of the part of pinned memory that contains `at`. Parts have the size `part`,
+/// which is above 0.
 [[nodiscard]] inline std::size_t part_end(const std::byte* at, std::size_t part) {
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// Pages of the host. Pages that fit into one part don't cross the end of a part. Larger ranges start at the beginning
-/// of a part.
+/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A larger range
+/// starts at the beginning of a part.
 class page_range {
 public:
     page_range() = default;
-    /// Throws `std::bad_alloc`.
+    /// Throws `std::bad_alloc` if there isn't enough memory.
     page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
         if (bytes == 0) return;
-        // Reserves addresses only, which takes no memory. Unused addresses are returned at once.
+        // Only reserves addresses, which takes no memory. Unused addresses are released immediately.
         const auto reserved = bytes + std::min(bytes, part);
         void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc{};
@@ -108,18 +110,18 @@ private:
 struct pinned_options {
     /// Largest number of bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first. Pages are placed in the memory next to the processor that touches
-    /// them first. If the list is empty, any processor may touch the pages first.
+    /// The processors on which threads touch the pages first. A page is placed in the memory next to the processor that
+    /// touches it first. If the list is empty, any processor may touch the pages first.
     std::vector<int> processors{};
 };
 
-/// All host memory for offloaded data of a plan, as one block. The device can copy from and to this block at full
+/// All host memory for a plan's offloaded data, as a single block. The device can copy to and from this block at full
 /// speed.
 ///
-/// Several threads touch the pages before they are pinned; this is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. Parts end at
-/// multiples of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part`
-/// requires.
+/// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
+/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. A part ends at an
+/// address that is a multiple of the part's size (`part_end`). The offset of this end in the block is also such a
+/// multiple, as `lowering_options::host_part` requires.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -9,8 +9,9 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. An event records no time, because recording times is
-/// slower. Like a stream, an event belongs to the current device. Only streams of this device may record the event.
+/// A point in a stream's work that other streams can wait for. An event doesn't record the time, because that is
+/// slower. An event belongs to the device that is current when it is made, and only streams of this device may record
+/// it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -41,7 +42,7 @@ private:
 class timed_event : public event {
 public:
     timed_event() : event{with_times{}} {}
-    /// Both events must have occurred.
+    /// Contract: both events have occurred.
     [[nodiscard]] double milliseconds_since(const timed_event& earlier) const {
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, earlier.native(), native()), "cudaEventElapsedTime");
@@ -69,7 +70,8 @@ protected:
     cudaStream_t stream_;
 };
 
-/// An owned stream. Its work doesn't wait for the default stream. The destructor doesn't wait for running work.
+/// An owned stream. Work in this stream doesn't wait for the default stream. The destructor doesn't wait for running
+/// work.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };
@@ -81,7 +83,7 @@ public:
         check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, p == priority::highest ? greatest : least),
               "cudaStreamCreateWithPriority");
     }
-    /// Takes ownership.
+    /// Takes ownership of the stream.
     explicit stream(cudaStream_t owned) : stream_ref{owned} {}
     stream(stream&& other) noexcept : stream_ref{std::exchange(other.stream_, nullptr)} {}
     stream& operator=(stream&& other) noexcept {

@@ -6,7 +6,7 @@
 
 namespace optpipe::libtorch {
 
-/// Whether and how this thread casts the operations of a kind of device.
+/// Whether this thread casts operations on one kind of device automatically, and to which type.
 struct autocast_state {
     at::DeviceType device = at::kCPU;
     bool is_enabled = false;
@@ -21,7 +21,7 @@ struct autocast_state {
     }
 };
 
-/// While this object exists, its thread casts as it did when `state` was taken.
+/// While this object exists, its thread casts as described by `state`.
 class autocast_scope {
 public:
     explicit autocast_scope(const autocast_state& state) : outer_{autocast_state::of(state.device)} {

@@ -20,14 +20,16 @@ namespace optpipe::libtorch {
 
 using node_pointer = decltype(torch::autograd::Edge::function);
 
-/// The places where weight gradients branch off from the way to a stage's input, and the roots beside this way.
+/// Describes where weight gradients branch off from the computation of the input's gradient. Roots that don't lead to
+/// the input also count as branches.
 struct weight_branches {
     struct branch {
         node_pointer at;
         tensors weights;
     };
     std::vector<branch> branches;
-    /// Weights that are used in several places; their gradients are computed together with the input's gradient.
+    /// Weights that are used in several places. The gradients of such weights are computed together with the input's
+    /// gradient.
     tensors shared;
 };
 
@@ -36,9 +38,9 @@ namespace detail {
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::Node;
-using weights_by_node = std::map<Node*, at::Tensor>; // by the node that accumulates the gradient
+using weights_by_node = std::map<Node*, at::Tensor>; // indexed by the node that accumulates the gradient
 
-/// All nodes below the roots; each node comes after the nodes that it leads to.
+/// All nodes that can be reached from the roots. Each node comes after the nodes to which it leads.
 inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     std::vector<node_pointer> order;
     std::set<Node*> seen;
@@ -59,8 +61,8 @@ inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     return order;
 }
 
-/// Finds, for each node on the way to the input, the weights that branch off at the node, and the weights below each
-/// root beside this way; the nodes come in topological order.
+/// Finds the weights that branch off at each node that leads to the input. Also finds the weights below each root that
+/// doesn't lead to the input. Nodes must be visited in topological order.
 class branch_search {
 public:
     explicit branch_search(const Node* entry) : entry_{entry} {}
@@ -123,7 +125,8 @@ private:
 
 } // namespace detail
 
-/// Where the graph below `roots` branches to weights before it reaches the stage's input, which is `entry`.
+/// The places in the graph below `roots` where weights branch off before the stage's input is reached. `entry` is the
+/// node of the input.
 [[nodiscard]] inline weight_branches branches_of(const torch::autograd::edge_list& roots,
                                                  const torch::autograd::Node* entry) {
     detail::branch_search search{entry};
@@ -132,7 +135,7 @@ private:
     return search.result(roots);
 }
 
-/// The edge at which autograd adds to the gradient of a weight.
+/// The edge that leads to the accumulated gradient of a weight.
 [[nodiscard]] inline torch::autograd::Edge edge_of_weight(const at::Tensor& weight) {
     return {torch::autograd::impl::grad_accumulator(weight), 0};
 }
@@ -146,11 +149,11 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
         sum = gradient.clone();
 }
 
-/// The beginning of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
-/// backward for the input doesn't run this node, but takes the inputs' gradients at the node's edges. The node passes
-/// the inputs on without holding them, while leaf tensors would hold them.
+/// The first node of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
+/// backward for the input alone doesn't run the node, but takes the inputs' gradients at the node's edges. The node
+/// passes the inputs on without holding them. Leaf tensors would hold them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
-    /// `anchor` is any tensor with a gradient. `gradients` outlives the graph.
+    /// `anchor` is any tensor that requires a gradient. `gradients` must outlive the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,
                                                   tensors* gradients, const tensors& inputs) {
         context->saved_data["gradients"] = reinterpret_cast<std::intptr_t>(gradients);

@@ -18,25 +18,26 @@
 
 namespace optpipe::libtorch {
 
-/// The costs of a stage, in milliseconds and bytes, and its storage options: keep, offload, recompute, and those of
-/// `training::recomputed`.
+/// The costs of a stage, in milliseconds and bytes, and its storage options. The options are keep, offload, recompute,
+/// and those of `training::recomputed`.
 struct measured_stage {
     stage_costs costs{};
     storage_list<false> storage{};
-    /// The inputs of the next stage.
+    /// The stage's outputs, which are the inputs of the next stage.
     tensors outputs{};
 };
 
 struct measuring_options {
-    /// Number of measurements of each operation; their median counts.
+    /// Number of measurements of each operation. The result is their median.
     std::size_t repeats = 5;
 };
 
 namespace detail {
 
-/// Rehearsals of a storage option: the times are medians, and the sizes are those of the last rehearsal.
+/// Rehearses a storage option several times. The times of the result are medians, and its sizes are those of the last
+/// rehearsal.
 inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, storage_index how, std::size_t repeats) {
-    static_cast<void>(runner.rehearse(inputs, how)); // learns what W needs
+    static_cast<void>(runner.rehearse(inputs, how)); // finds out what W needs
     std::vector<rehearsal> all;
     for (std::size_t i = 0; i < std::max<std::size_t>(1, repeats); ++i)
         all.push_back(runner.rehearse(inputs, how));
@@ -59,11 +60,11 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
 
 } // namespace detail
 
-/// Measures a stage of a model by itself: forward, backward for the input and for the weights, saved bytes,
-/// recomputations and transfers. Gradients and buffers of the model stay as they are.
+/// Measures one stage of a model: its forward, its backwards for the input and for the weights, the bytes that it
+/// saves, its recomputations and its transfers. The model's gradients and buffers don't change.
 [[nodiscard]] inline measured_stage measure_stage(const training& model, stage s, const tensors& inputs,
                                                   const measuring_options& how = {}) {
-    constexpr std::size_t first_recomputed = 2; // after keeping and offloading
+    constexpr std::size_t first_recomputed = 2; // `keep` and `offload` come first
     std::vector<std::string> names{"keep", "offload", "recompute"};
     std::vector<stash_option> options{{}, {false, 1.0, {}}, {true, 0.0, {""}}};
     for (const auto& [name, parts] : model.recomputed) {
@@ -98,8 +99,8 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     return result;
 }
 
-/// Measures a stage that is neither the first nor the last of its model, from its module alone. `recomputed`: as in
-/// `training`.
+/// Measures a stage that is neither the first nor the last of its model. Only the stage's module is needed.
+/// `recomputed` has the same meaning as in `training`.
 [[nodiscard]] inline measured_stage measure_stage(const stage_module& module, const tensors& inputs,
                                                   std::map<std::string, std::vector<std::string>> recomputed = {},
                                                   const measuring_options& how = {}) {

@@ -12,7 +12,7 @@
 
 namespace optpipe::libtorch {
 
-/// The number of bytes in use: now, and the largest so far. Several threads may use the meter.
+/// The current number of bytes in use, and the largest number until now. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {
@@ -42,14 +42,14 @@ private:
     std::size_t now_ = 0, most_ = 0;
 };
 
-/// The bytes that a rank's stashes take.
+/// The number of bytes in a rank's stashes.
 struct byte_meters {
     byte_meter device, host;
 };
 
-/// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
-/// exists. Workspace, which is memory that a backward restores for itself, isn't counted before the call of `count`,
-/// because no plan includes workspace.
+/// Memory of one or several saved tensors, on the device or on the host. The meters count a block while it exists.
+/// Workspace is memory that a backward restores for its own use. Workspace isn't counted until `count` is called,
+/// because no plan includes it.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)

@@ -15,12 +15,12 @@
 
 namespace optpipe::libtorch {
 
-/// How the tensors between two stages lie in a message. Each tensor is a byte, which says whether it is defined, and
-/// its elements. All microbatches have messages of one size.
+/// The layout of a message that carries the tensors between two stages. Each tensor takes one byte that tells whether
+/// it is defined, followed by its elements. The messages of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;
-    /// A layout for tensors of these types and sizes. All are defined.
+    /// A layout for tensors with the types and sizes of those in `like`. Contract: all of them are defined.
     explicit message_layout(const tensors& like) {
         for (const auto& each : like) {
             slots_.push_back({each.scalar_type(), each.sizes().vec(), each.nbytes()});
@@ -45,7 +45,7 @@ public:
             to = to.subspan(1 + each.bytes);
         }
     }
-    /// Tensors with memory of their own, on this device.
+    /// Returns tensors on `device` that own their memory.
     [[nodiscard]] tensors read(std::span<const std::byte> from, at::Device device) const {
         check_room(from.size());
         tensors values;
@@ -85,7 +85,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// The size of a message with tensors of these types and sizes, for `lowering_options`.
+/// The size in bytes of a message with tensors like these, for `lowering_options`.
 [[nodiscard]] inline std::size_t message_bytes(const tensors& like) { return message_layout{like}.bytes(); }
 
 } // namespace optpipe::libtorch

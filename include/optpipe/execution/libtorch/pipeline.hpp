@@ -23,35 +23,37 @@
 
 namespace optpipe::libtorch {
 
-/// How a pipeline runs.
+/// Options for running a pipeline.
 struct pipeline_options {
-    /// Bytes per unit of memory, as in `lowering_options`; used for the report.
+    /// Number of bytes per unit of memory, as in `lowering_options`. Used for the report.
     double bytes_per_unit = 1.0;
-    /// Length of the problem's unit of time, for the measured schedule.
+    /// Duration of the problem's unit of time. Used for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
-    /// Whether each operation takes at least its planned time: on a fast machine, a step then takes as long as planned.
+    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
+    /// machine.
     bool paced = false;
     std::chrono::nanoseconds patience = std::chrono::minutes{1};
 };
 
-/// One step of a pipeline.
+/// The result of one step of a pipeline.
 struct step_result {
-    /// Mean over the microbatches.
+    /// Mean loss over the microbatches.
     double loss = 0.0;
     /// The operations with their measured times.
     schedule measured;
 };
 
-/// Trains a model by a plan, with a thread for each lane of each rank. Gradients are added to those in the parameters;
-/// the caller's optimizer runs between two steps.
+/// Trains a model according to a plan, with one thread for each lane of each rank. Gradients are added to those already
+/// in the parameters. The caller's optimizer runs between two steps.
 ///
 /// Stages that draw random numbers take turns on one device, because they share its generator. For bitwise repeatable
 /// sums, call `at::set_num_threads(1)` before the first step.
 class pipeline {
 public:
-    /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
-    /// `error` for problems that aren't plain, if the model has another number of stages than the problem, or if the
-    /// plan splits backwards and the model can't. Throws `input_error` if the programs have errors.
+    /// Rehearses each stage once with each storage option that the plan uses for it. `p` and `model` must outlive the
+    /// pipeline. Throws `error` if the problem isn't plain, if the model and the problem have different numbers of
+    /// stages, or if the plan splits backwards although the model can't. Throws `input_error` if the programs have
+    /// errors.
     pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, how_{how}, ranks_{p.graph.ranks(), {.patience = how.patience, .record_times = true}},
           members_(p.graph.ranks()) {
@@ -67,7 +69,7 @@ public:
     pipeline(const pipeline&) = delete;
     pipeline& operator=(const pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails; the pipeline is unusable after a failure.
+    /// Runs a step. Throws `execution_error` if the step fails. After a failure, the pipeline is unusable.
     step_result step() {
         std::vector<rank_step> done(members_.size());
         threads::on_all_ranks(ranks_, [&](threads::executor& here) {
@@ -84,7 +86,7 @@ public:
         return result;
     }
 
-    /// The sizes of the stashes in the steps so far.
+    /// The sizes of the stashes in all steps run until now.
     [[nodiscard]] stash_report report() const {
         stash_report all;
         for (const auto& each : members_) {

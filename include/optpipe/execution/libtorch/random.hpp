@@ -11,16 +11,16 @@
 
 namespace optpipe::libtorch {
 
-/// The state of the default generator of a device.
+/// The state of a device's default random generator.
 [[nodiscard]] inline at::Tensor random_state(at::Device of) {
     auto generator = at::globalContext().defaultGenerator(of);
     const std::scoped_lock lock{generator.mutex()};
     return generator.get_state();
 }
 
-/// While this object exists, the default generator of a device continues from another state, and no other scope of the
-/// process draws random numbers. Ranks that are threads share this generator, so their stages take turns if they draw
-/// random numbers.
+/// While this object exists, the default random generator of a device continues from another state, and no other
+/// `random_scope` of the process is active. Ranks that are threads share this generator, so their stages take turns if
+/// they draw random numbers.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)
@@ -28,7 +28,7 @@ public:
         const std::scoped_lock lock{generator_.mutex()};
         generator_.set_state(state);
     }
-    /// Starts with this seed.
+    /// Starts with the given seed.
     random_scope(at::Device device, std::uint64_t seed)
         : turn_{turns()}, generator_{at::globalContext().defaultGenerator(device)}, outer_{random_state(device)} {
         const std::scoped_lock lock{generator_.mutex()};
@@ -42,8 +42,8 @@ public:
     random_scope& operator=(const random_scope&) = delete;
 
 private:
-    /// One lock for the process, because its generators belong to the process. Recursive, because a forward may
-    /// recompute.
+    /// The process has only one lock, because its random generators belong to the process. The lock is recursive,
+    /// because a forward may recompute.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

@@ -34,9 +34,9 @@
 
 namespace optpipe::libtorch {
 
-/// Losses, and the activations and gradients between stages where messages have no bytes, by the operation that makes
-/// them. The ranks of a `pipeline` share a table. A rank may be a step ahead of its neighbour, so the oldest value of
-/// an operation is taken first.
+/// Losses, activations and gradients of ranks whose messages have no bytes, by the operation that makes them. The ranks
+/// of a `pipeline` share a table. A rank may be one step ahead of its neighbour, so the oldest value of an operation is
+/// taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -61,19 +61,19 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// How the operations of a rank run.
+/// Options for running the operations of a rank.
 struct rank_options {
-    /// Bytes per unit of the problem's memory, for the report.
+    /// Number of bytes in the problem's unit of memory. Used for the report.
     double bytes_per_unit = 1.0;
-    /// Length of the problem's unit of time, if each operation is to take at least its planned time.
+    /// Duration of the problem's unit of time. If set, each operation takes at least its planned time.
     std::optional<clock_time> pace{};
 };
 
-/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all stashes:
-/// programs run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
+/// The stages of a rank, as an `execution::stage_model`. The model owns all stashes, so programs run with
+/// `execution::buffer_owner::engine`. A lane's calls return only when their work is done.
 class rank_model {
 public:
-    /// `p`, `model` and `values` outlive this object.
+    /// `p`, `model` and `values` must outlive this object.
     rank_model(const problem& p, const training& model, rank self, const rank_options& how, value_table& values)
         : problem_{p}, model_{model}, how_{how}, values_{values} {
         for (const stage s : p.graph.all_stages()) {
@@ -127,7 +127,7 @@ public:
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
-    /// Runs the program's offloads and reloads.
+    /// Executes the program's offloads. `reload` executes its reloads.
     void offload(const operation& of) {
         run(of, [&] {
             const auto share = runners_.at(of.stage)->option(of.storage).share;
@@ -138,7 +138,7 @@ public:
         run(of, [&] { cell_of(of.stage, of.microbatch).saved->move_to_device(); });
     }
 
-    /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
+    /// See `stage_runner::rehearse`. Call it before the first step for each storage option that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);
@@ -146,14 +146,14 @@ public:
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Forgets the losses of the step before.
+    /// Starts a step, and discards the losses of the previous step.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
     }
     [[nodiscard]] const tensors& losses() const { return losses_; }
     [[nodiscard]] byte_meters& meters() { return meters_; }
-    /// The bytes that the stashes took, by stage and storage option.
+    /// The measured bytes of stashes, by stage and storage option.
     [[nodiscard]] std::vector<stash_bytes> stashes() const {
         std::vector<stash_bytes> all;
         for (const auto& [of, bytes] : sizes_)
@@ -165,14 +165,14 @@ private:
     template <class Task> static operation operation_of(operation_kind kind, const Task& t) {
         return {t.stage, kind, t.microbatch, t.storage};
     }
-    /// Runs the work of an operation, as a range of PyTorch's profiler.
+    /// Runs the work of an operation, and shows it as a range in PyTorch's profiler.
     template <class Work> void run(const operation& op, const Work& work) const {
         RECORD_USER_SCOPE("PP:" + to_string(op));
         const auto start = std::chrono::steady_clock::now();
         work();
         if (how_.pace) std::this_thread::sleep_until(start + on_clock(duration_of(problem_, op), *how_.pace));
     }
-    // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
+    // The lock is needed, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});
@@ -193,7 +193,7 @@ private:
         if (message.empty()) return values_.put(of, std::move(values));
         layout_of(of).write(values, message);
     }
-    /// Gradients lie in messages as the activations that they are for.
+    /// The layout of the message after operation `of`. A gradient has the same layout as its activation.
     [[nodiscard]] const message_layout& layout_of(const operation& of) const {
         return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
     }
@@ -231,7 +231,7 @@ private:
     value_table& values_;
     byte_meters meters_{};
     std::map<stage, std::unique_ptr<stage_runner>> runners_{};
-    /// By the stage that hands the tensors on.
+    /// Indexed by the stage that hands the tensors on.
     std::map<stage, message_layout> between_{};
     std::mutex mutex_{};
     std::map<std::pair<stage, microbatch>, std::unique_ptr<cell>> cells_{};

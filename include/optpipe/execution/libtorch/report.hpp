@@ -12,25 +12,25 @@ namespace optpipe::libtorch {
 struct planned_bytes {
     std::size_t planned = 0, measured = 0;
 };
-/// The most bytes that the stashes of a rank took at once.
+/// The largest number of bytes in a rank's stashes at the same time.
 struct rank_bytes {
     optpipe::rank rank{};
     planned_bytes device{}, host{};
 };
-/// The bytes that a stash took on the device.
+/// The sizes of a stash on the device: after its forward, its recomputation, and its input gradient.
 struct stash_bytes {
     optpipe::stage stage{};
     std::string option{};
     planned_bytes after_forward{}, after_recompute{}, after_input_gradient{};
 };
-/// The sizes of the saved tensors, beside the sizes of the plan.
+/// The measured sizes of the saved tensors, next to the planned sizes.
 struct stash_report {
     std::vector<rank_bytes> ranks;
     /// One entry per stage and storage option that the plan uses.
     std::vector<stash_bytes> stashes;
 };
 
-/// A line for each rank, and one for each kind of stash.
+/// A text with one line for each rank, and one for each stage and storage option.
 [[nodiscard]] inline std::string describe(const stash_report& of) {
     const auto both = [](const planned_bytes& each) {
         return std::to_string(each.measured) + " of " + std::to_string(each.planned);

@@ -14,21 +14,21 @@ namespace optpipe::libtorch {
 class tensor_saver {
 public:
     virtual ~tensor_saver() = default;
-    /// The hooks of one saved tensor.
+    /// Makes the hooks for one saved tensor.
     [[nodiscard]] virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
 };
 
 namespace detail {
 
-/// The saver of this thread; null if autograd holds tensors itself.
+/// The saver that is active in this thread. If null, autograd holds the tensors themselves.
 inline thread_local tensor_saver* active_saver = nullptr;
 
-/// LibTorch's saved-tensor hooks are Python objects, except those that its engine hands out.
+/// An autograd engine that supplies saved-tensor hooks. Hooks from other sources must be Python objects in LibTorch.
 struct saving_engine final : torch::autograd::Engine {
     std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
         return active_saver ? active_saver->hooks() : nullptr;
     }
-    /// Never destroyed, like LibTorch's own engine: its threads may outlive `main`.
+    /// This object is never destroyed, and neither is LibTorch's own engine, because their threads may outlive `main`.
     static Engine& instance() {
         static auto& only = *new saving_engine;
         return only;
@@ -37,8 +37,8 @@ struct saving_engine final : torch::autograd::Engine {
 
 } // namespace detail
 
-/// Makes autograd ask for the savers of `saving_scope`, in all threads of the process. Called by all code that uses a
-/// `saving_scope`. Throws `error` if Python's engine is in use.
+/// Makes autograd use the active saver of `saving_scope`, in all threads of the process. Must be called by all code
+/// that uses a `saving_scope`. Throws `error` if Python's engine is in use.
 inline void install_saving_engine() {
     using torch::autograd::Engine;
     Engine& current = Engine::get_default_engine();
@@ -47,7 +47,7 @@ inline void install_saving_engine() {
     torch::autograd::set_default_engine_stub(&detail::saving_engine::instance);
 }
 
-/// While this object exists, autograd asks the given saver in this thread.
+/// While this object exists, autograd uses the saver `by` in this thread.
 class saving_scope {
 public:
     explicit saving_scope(tensor_saver* by) : outer_{detail::active_saver} { detail::active_saver = by; }

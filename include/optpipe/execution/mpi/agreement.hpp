@@ -13,13 +13,14 @@
 
 namespace optpipe::mpi {
 
-/// Brings all ranks to a common end of the run, successful or not.
+/// Makes all ranks end a run together, whether or not the run was successful.
 ///
 /// A rank that fails reports its failure to rank 0. Rank 0 takes the first report it gets as the verdict on the run,
-/// and tells all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it
-/// is done. A rank that leaves without a failure also reports that it is done. When all ranks are done, or after the
-/// time limit `patience`, rank 0 announces the end, and names the ranks that haven't answered. If rank 0 itself is
-/// gone, the other ranks stop waiting after twice the limit. Only one thread at a time may use an agreement.
+/// and sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages, and
+/// reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are done,
+/// or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't answered.
+/// If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a time may use
+/// an agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -28,7 +29,7 @@ public:
         : board_{std::move(by)}, patience_{patience},
           heard_(static_cast<std::size_t>(board_.by().ranks()), false), done_{heard_} {}
 
-    /// Reports a failure of this rank. Only the first failure of all ranks counts.
+    /// Reports a failure of this rank. Only the first failure reported by any rank counts.
     void report(const execution_error& what) {
         if (verdict_ || reported_) return;
         reported_ = true;
@@ -37,14 +38,14 @@ public:
         board_.send(optpipe::rank{0}, n);
         begin_to_end();
     }
-    /// Announces that this rank has no messages under way, and won't send or receive any more.
+    /// Announces that none of this rank's messages is still running, and that this rank won't send or receive any more.
     void done() {
         if (done_[self()]) return;
         done_[self()] = true;
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Processes notices. Returns whether there were any notices.
+    /// Processes the notices that have arrived. Returns whether there were any.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {
@@ -65,11 +66,11 @@ public:
         missing_ = "no notices";
     }
 
-    /// The error that ended the run, as soon as it is known.
+    /// The error that ended the run. Empty until this rank knows the error, or if there is none.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// A text that lists the ranks that didn't answer at the end, or that still have messages under way. Empty if there
-    /// are no such ranks.
+    /// A text that lists the ranks that didn't answer at the end, or the ranks that still have running messages. Empty
+    /// if there are no such ranks.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -80,9 +81,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still answer a verdict. If
-    /// an answer came after the end, a later communicator could receive it, because MPI may give the same identity to
-    /// both communicators.
+    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. A
+    /// notice that arrives after the end could reach a later communicator, because MPI may give it the same identity.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 
@@ -112,7 +112,7 @@ private:
             return;
         }
     }
-    /// On rank 0: ends the agreement.
+    /// Announces the end of the run. Called on rank 0.
     void close() {
         missing_ = listed("no answer from rank ", [&](std::size_t r) { return !has_answered(r); });
         if (missing_.empty())

@@ -12,7 +12,8 @@
 
 namespace optpipe::mpi {
 
-/// A copy of another communicator. The copy returns errors, and carries only messages of this library.
+/// A duplicate of another communicator. The duplicate returns errors instead of ending the job, and carries only
+/// messages of this library.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -25,7 +26,7 @@ public:
         check(MPI_Comm_rank(of, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(of, &ranks_), "MPI_Comm_size");
         if (!wait(made, patience)) {
-            static_cast<void>(copy.release()); // MPI may still write to this copy
+            static_cast<void>(copy.release()); // MPI may still write to this duplicate
             throw timeout_error{"mpi: rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " waited " +
                                 std::to_string(patience.count()) + " ms for the others to come"};
         }
@@ -50,8 +51,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are under
-    /// way. Otherwise, a later communicator with the same identity could receive these messages.
+    /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are still
+    /// running. A later communicator with the same identity could receive messages that are still running.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -17,13 +17,13 @@
 
 namespace optpipe::mpi {
 
-/// One rank's control channel over MPI. Such a channel serves executors that can't tell other processes of failures
-/// themselves, such as NCCL's (`cuda::options::failures`). A `member` has one, too.
+/// One rank's control channel over MPI. Some executors, such as NCCL's, can't tell other processes of failures, and use
+/// this channel to do so (`cuda::options::failures`). A `member` already has such a channel.
 ///
-/// The caller keeps the communicator: it is duplicated, and nothing is sent on the original. All processes of the
-/// communicator construct and destroy their `control` at the same time. The destructor waits for the other processes,
-/// at most for `patience`. A rank that leaves by an exception ends the run of all ranks. The loss of a process is
-/// noticed when other ranks wait for a minimum (`minimum`), or for a text of this process.
+/// The caller keeps the communicator. This class duplicates the communicator, and sends nothing on the original. All
+/// processes of the communicator must construct and destroy their `control` at the same time. The destructor waits for
+/// the other processes for at most `patience`. A rank that leaves by an exception ends the run of all ranks. Other
+/// ranks notice the loss of a process when they wait for a minimum (`minimum`), or for a text from that process.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}
@@ -46,7 +46,7 @@ public:
         return world_.failed.what();
     }
 
-    // Used by `member`.
+    // For use by `member`.
 
     [[nodiscard]] threads::world& world() { return world_; }
     [[nodiscard]] post_office& office() { return office_; }

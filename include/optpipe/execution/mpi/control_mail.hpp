@@ -21,15 +21,15 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel. The letters use the communicator of the notices, with another
-/// tag. Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only
-/// when the letter has been received.
+/// Carries the letters of this rank's control channel. Letters use the same communicator as notices, but another tag.
+/// Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only when
+/// the letter has been received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // the letter of a lost rank, to which MPI may still write
+    ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write a lost rank's letter here
 
     /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether there were any
     /// letters. Throws if a letter can't be sent.
@@ -51,8 +51,8 @@ public:
     }
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
-    /// Receives and drops remaining letters until all letters of all ranks have been received. All ranks call this
-    /// function once no rank sends new letters. Returns whether all letters were received in time.
+    /// Receives and discards remaining letters until the letters of all ranks have been received. All ranks must call
+    /// this function once no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;
@@ -69,7 +69,7 @@ public:
                 check(MPI_Test(&all_received, &there, MPI_STATUS_IGNORE), "MPI_Test");
                 if (there) return true;
             }
-        } catch (const error&) { // the remaining letters are left behind, as if their sender were gone
+        } catch (const error&) { // the remaining letters aren't received, as if their sender were gone
         }
         return false;
     }

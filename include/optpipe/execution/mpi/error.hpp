@@ -13,8 +13,8 @@
 namespace optpipe::mpi {
 
 /// A failed call of MPI. Only this library's own communicators return errors. On the caller's communicators, MPI's
-/// handler may end the job. If a message is too long, MPICH (4.0) calls the handler of MPI_COMM_WORLD, whatever the
-/// communicator. To get an exception for a message that is too long, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
+/// handler may end the job. If a message is too long, MPICH 4.0 always calls the handler of MPI_COMM_WORLD. To get an
+/// exception in this case, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
 class error : public optpipe::error {
 public:
     error(int code, const std::string& what) : optpipe::error{what + ": " + text_of(code)}, code_{code} {}
@@ -31,7 +31,7 @@ private:
     int code_;
 };
 
-/// Other ranks didn't come before the time limit.
+/// Other ranks didn't arrive within the time limit.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;
@@ -41,7 +41,8 @@ inline void check(int code, const char* call) {
     if (code != MPI_SUCCESS) throw error{code, call};
 }
 
-/// Whether the request ends within `patience`. Sleeps briefly between queries, because MPI can only be polled.
+/// Waits for the request. Returns whether it completes within `patience`. Sleeps briefly between queries, because MPI
+/// can only be polled.
 [[nodiscard]] inline bool wait(MPI_Request& request, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {

@@ -14,8 +14,8 @@
 
 namespace optpipe::mpi {
 
-/// One rank that is a process. The rank's lanes are threads, its buffers are in memory of the CPU, and MPI carries its
-/// messages. Only the thread that issues may use it.
+/// A rank that is a process. The rank's lanes are threads, its buffers are in CPU memory, and MPI carries its messages.
+/// Only the thread that issues may use it.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -44,22 +44,23 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// One rank of a communicator. The caller keeps the communicator: it is duplicated, and nothing is sent on the
-/// original. All processes of the communicator construct and destroy their `member` at the same time. The destructor
-/// waits for the other processes, at most for `patience`. A rank that leaves by an exception ends the run of all ranks.
+/// One rank of a communicator. The caller keeps the communicator. This class duplicates the communicator, and sends
+/// nothing on the original. All processes of the communicator must construct and destroy their `member` at the same
+/// time. The destructor waits for the other processes for at most `patience`. A rank that leaves by an exception ends
+/// the run of all ranks.
 ///
-/// `finish` throws on all ranks if any rank fails. Failures are exceptions, failed allocations, missing or wrong
-/// messages, and processes that hang or are gone. The error has the rank, the operation and the reason of the failure
-/// that rank 0 heard of first. It also names the ranks that don't answer any more. Ranks may give different reasons
-/// only if rank 0 itself is gone. If a launcher ends the job as soon as one process dies, no process can report the
-/// failure; see `--enable-recovery` of Open MPI.
+/// If any rank fails, `finish` throws on all ranks. Failures are exceptions, failed allocations, missing or wrong
+/// messages, and processes that hang or are gone. The error has the rank, the operation and the reason of the first
+/// failure that was reported to rank 0. The error also names the ranks that no longer answer. Ranks may give different
+/// reasons only if rank 0 itself is gone. If a launcher ends the job as soon as one process dies, no process can report
+/// the failure (see `--enable-recovery` of Open MPI).
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}
     /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank's control channel. If a rank fails in the channel or in its executor, channel and executor end on all
+    /// The rank's control channel. If a rank fails in its channel or in its executor, both become unusable on all
     /// ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 

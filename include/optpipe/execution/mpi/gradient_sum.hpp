@@ -19,15 +19,15 @@
 
 namespace optpipe::mpi {
 
-/// Sums the gradients of the replicas of a pipeline's stages. Each replica is in a process of its own. `reduce` of a
-/// stage model can call a `gradient_sum`. The calls come from a lane's thread, so MPI must be initialised with
-/// MPI_THREAD_MULTIPLE.
+/// Sums the gradients of a rank's stages over all replicas of the rank. Each replica is a separate process. The
+/// function `reduce` of a stage model can call a `gradient_sum`. The calls come from a lane's thread, so MPI must be
+/// initialised with MPI_THREAD_MULTIPLE.
 ///
-/// All processes construct and destroy their `gradient_sum` at the same time. The communicator is duplicated, and
-/// nothing is sent on the original.
+/// All processes must construct and destroy their `gradient_sum` at the same time. This class duplicates the
+/// communicator, and sends nothing on the original.
 class gradient_sum {
 public:
-    /// `patience` is the time limit of each wait for the other replicas. It must be longer than a step.
+    /// `patience` is the time limit for each wait for other replicas. `patience` must be longer than a step.
     explicit gradient_sum(MPI_Comm replicas, std::chrono::milliseconds patience = std::chrono::minutes{1})
         : among_{usable(replicas), patience}, patience_{patience} {}
     gradient_sum(const gradient_sum&) = delete;
@@ -36,12 +36,12 @@ public:
         if (healthy_) among_.free_at_end();
     }
 
-    /// The number of this replica, and the number of all replicas.
+    /// The index of this replica. `replicas` is the number of replicas.
     [[nodiscard]] int replica() const { return among_.rank(); }
     [[nodiscard]] int replicas() const { return among_.ranks(); }
 
-    /// Replaces the gradients on each replica by the sum over all replicas. Throws `timeout_error` if not all replicas
-    /// come. In this case, only the destructor may still be called.
+    /// Replaces the gradients on each replica by the sum over all replicas. Throws `timeout_error` if some replica
+    /// doesn't take part in time. After a `timeout_error`, only the destructor may be called.
     template <class Real> void operator()(std::span<Real> gradients) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         const auto type = std::is_same_v<Real, float> ? MPI_FLOAT : MPI_DOUBLE;
@@ -78,7 +78,7 @@ private:
 
     communicator among_;
     std::chrono::milliseconds patience_;
-    /// False while a sum is under way, and after a sum that didn't end.
+    /// False while a sum is running, and after a sum that didn't end.
     bool healthy_ = true;
 };
 

@@ -24,8 +24,8 @@ struct notice {
         report = 'r',  ///< to rank 0: this rank has failed
         verdict = 'v', ///< from rank 0: the failure that ended the run
         heard = 'h',   ///< to rank 0: the verdict was received
-        done = 'd',    ///< to rank 0: this rank has no more messages under way
-        over = 'o',    ///< from rank 0: no rank has messages under way any more; `reason` lists the ranks that haven't
+        done = 'd',    ///< to rank 0: this rank has no running messages any longer
+        over = 'o',    ///< from rank 0: no rank has running messages any longer; `reason` lists the ranks that haven't
                        ///< answered
     };
     kind_type kind = kind_type::done;
@@ -33,7 +33,7 @@ struct notice {
     std::string operation{};
     std::string reason{};
 
-    /// Largest size of a notice. Longer notices are cut at the end, where the reason is.
+    /// Largest size of a notice in bytes. Longer notices are cut at the end, which is part of the reason.
     static constexpr std::size_t largest = 1024;
 
     [[nodiscard]] std::string text() const {
@@ -55,7 +55,7 @@ struct notice {
     }
 };
 
-/// Sends and receives notices on a separate communicator. Only one thread at a time may use it.
+/// Sends and receives notices on a separate communicator. Only one thread at a time may use a notice board.
 class notice_board {
 public:
     explicit notice_board(communicator by) : by_{std::move(by)} { listen(); }
@@ -77,7 +77,7 @@ public:
         int from;
         notice what;
     };
-    /// The next notice that has arrived.
+    /// The next notice that has arrived. Empty if there is none.
     [[nodiscard]] std::optional<received> next() {
         int come = 0;
         MPI_Status status;

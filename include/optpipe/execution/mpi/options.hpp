@@ -11,22 +11,22 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// Time limit of a rank's waits for another rank. A rank waits at a message, at a minimum of the control channel,
-    /// when a `member` is constructed, and at the end. At a minimum, other ranks wait twice as long for rank 0. The
-    /// limit must be longer than a step. A failed run ends on all ranks within three times the limit.
+    /// Time limit for a rank's waits for another rank: at a message, at a minimum of the control channel, when a
+    /// `member` is constructed, and at the end. At a minimum, the other ranks wait for rank 0 twice as long. The limit
+    /// must be longer than a step. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
-    /// Limits in bytes: for all device slabs of this rank together, and for all its host slabs together. If a limit is
-    /// empty, there is no limit.
+    /// Limit in bytes for all device slabs of this rank together. `host_memory` is the limit for all its host slabs.
+    /// Empty if there is no limit.
     std::optional<std::size_t> device_memory{};
     std::optional<std::size_t> host_memory{};
-    /// Simulated times of copies between device and host. If empty, copies take their real time.
+    /// Returns the simulated times of copies between device and host. If empty, copies take their real time.
     threads::copy_time copies{};
     bool record_times = false;
 };
 
 namespace detail {
 
-/// The options of the lanes of one rank.
+/// Converts the options to those for the lanes of one rank.
 [[nodiscard]] inline threads::options lane_options(const options& how, rank self, std::size_t ranks) {
     threads::options lanes;
     lanes.patience = how.patience;

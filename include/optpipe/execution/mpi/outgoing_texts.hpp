@@ -16,13 +16,13 @@
 
 namespace optpipe::mpi {
 
-/// Texts that were sent, and that MPI may still read. Only one thread at a time may use the list.
+/// Texts that were sent, but that MPI may still read. Only one thread at a time may use the list.
 class outgoing_texts {
 public:
     /// When a text counts as done.
     enum class completion {
-        sent,     ///< when MPI no longer needs the text; a copy of the text may still wait in a buffer
-        received, ///< when the receiver takes the text
+        sent,     ///< when MPI no longer needs the text, although a copy may still wait in a buffer
+        received, ///< when the receiver has taken the text
     };
 
     outgoing_texts() = default;
@@ -31,7 +31,7 @@ public:
     ~outgoing_texts() {
         are_done();
         for (auto& each : texts_)
-            static_cast<void>(each.release()); // a text to a lost rank, which MPI may still read
+            static_cast<void>(each.release()); // text for a lost rank, which MPI may still read
     }
 
     /// Throws `optpipe::error` if the text is longer than MPI allows, or if MPI refuses the text.
@@ -48,7 +48,7 @@ public:
         are_done(); // removes finished texts, to keep the list short in a long run
         texts_.push_back(std::move(now));
     }
-    /// Whether no text is under way any more. Removes the finished texts.
+    /// Whether all texts are finished. Also removes finished texts.
     bool are_done() {
         std::erase_if(texts_, [](const auto& each) {
             int gone = 0;

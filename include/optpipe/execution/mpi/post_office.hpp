@@ -30,15 +30,15 @@
 
 namespace optpipe::mpi {
 
-/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls. Lanes give their sends and
-/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators. The
-/// messages of each communicator match by their order. Sends are synchronous, so an exchange ends once its partners
-/// have started their exchanges. The same thread carries the letters of the control channel.
+/// Carries the messages of one rank's lanes over MPI. A single thread makes all MPI calls. Lanes hand their sends and
+/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators, and the
+/// messages of a communicator match by their order. Sends are synchronous, so an exchange ends only after the matching
+/// exchanges of the other ranks have started. The same thread also carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Synchronizes the clock of the world `of` with the clocks of the other ranks.
+    /// Returns when all ranks have joined. Synchronizes the clock of `of` with the clocks of the other ranks.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
         : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
           tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
@@ -60,8 +60,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// Call it after a failure. Waits until no work of this rank is under way, and returns the error that all ranks
-    /// throw.
+    /// Call it after a failure. Waits until none of this rank's work is running, and then returns the error that all
+    /// ranks throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    /// A message under way. A message that is received to be discarded has a buffer of its own.
+    /// A running send or receive. A message that is received only to be discarded has its own buffer.
     struct transfer {
         threads::message_offer what{};
         std::unique_ptr<std::byte[]> discarded{};
@@ -120,7 +120,7 @@ private:
         ended_ = true;
         ending_.notify_all();
     }
-    /// Returns whether there was any progress.
+    /// Makes progress where possible. Returns whether there was any progress.
     bool step() {
         bool moved = false;
         try {
@@ -160,7 +160,8 @@ private:
     }
     [[nodiscard]] rank self() const { return rank{forward_.rank()}; }
 
-    /// Sleeps briefly while messages are under way, and longer otherwise. An offer or a failure ends the sleep.
+    /// Sleeps for a short time while messages are running, and for longer otherwise. An offer or a failure ends the
+    /// sleep.
     void rest(bool moved) {
         const auto now = std::chrono::steady_clock::now();
         if (moved) last_move_ = now;
@@ -177,7 +178,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // after a failure, nothing waits for messages
+        if (stopped_) return false; // after a failure, no lane waits for messages
         for (const auto& each : posting_)
             try {
                 post(each);
@@ -225,7 +226,7 @@ private:
         fail(to_string(t.what.label), wrong);
     }
     static std::string failure_of(int code) { return code == MPI_SUCCESS ? "" : error::text_of(code); }
-    /// The error in a received message; empty if there is none.
+    /// Describes the error in a received message. Empty if there is no error.
     [[nodiscard]] std::string mistake_in(const threads::message_offer& m, const MPI_Status& status, int code) const {
         int kind = MPI_SUCCESS;
         check(MPI_Error_class(code, &kind), "MPI_Error_class");
@@ -248,13 +249,14 @@ private:
         transfers_.resize(kept);
     }
 
-    /// Cancels the receives. Sends can't be cancelled. Their receivers discard the messages (see `discard`).
+    /// Cancels all receives. Sends can't be cancelled, so their receivers must discard the messages (see `discard`).
     void stop() {
         stopped_ = true;
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives a message that isn't needed any more, so that its sender can free its buffer.
+    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns whether there was
+    /// such a message.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;
@@ -288,7 +290,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // Used only by the thread that calls MPI.
+    // The following members are used only by the thread that calls MPI.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

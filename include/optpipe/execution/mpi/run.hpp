@@ -13,9 +13,9 @@
 
 namespace optpipe::mpi {
 
-/// Checks all programs, which must be the same in every process, and runs `steps` steps of this process's program.
-/// Returns the times of the instructions of the last step, if the member records them. Throws the common error of all
-/// ranks if a step fails, and `input_error` if the programs have errors.
+/// Checks the programs of all ranks, and runs `steps` steps of this process's program. Every process must pass the same
+/// programs. Returns the times of the instructions in the last step if the member records them. If a step fails, throws
+/// the same error on all ranks. If the programs have errors, throws `input_error`.
 template <class Model>
 rank_times run(std::span<const rank_program> programs, member& on, Model& model, std::size_t steps = 1) {
     auto& here = on.executor();

@@ -9,7 +9,7 @@
 
 namespace optpipe::mpi {
 
-/// The name of a thread level, as written in programs.
+/// The name of a thread level, such as "MPI_THREAD_MULTIPLE".
 [[nodiscard]] inline std::string spelling_of_level(int level) {
     if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
     if (level == MPI_THREAD_FUNNELED) return "MPI_THREAD_FUNNELED";
@@ -17,8 +17,8 @@ namespace optpipe::mpi {
     return "MPI_THREAD_MULTIPLE";
 }
 
-/// Throws unless a thread of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
-/// `member` exists. With MPI_THREAD_MULTIPLE, the caller may use MPI.
+/// Throws unless threads of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
+/// `member` exists. With MPI_THREAD_MULTIPLE, the caller may.
 inline void check_thread_level() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -30,7 +30,7 @@ inline void check_thread_level() {
                              "; it has to be MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED at least"};
 }
 
-/// Initialises and finalises MPI. If MPI is already initialised, it is borrowed.
+/// Initialises and finalises MPI. If MPI is already initialised, the session does neither.
 class session {
 public:
     session() {

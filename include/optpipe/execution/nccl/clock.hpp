@@ -14,9 +14,9 @@ template <class Clock> struct shared_instant {
     typename Clock::duration error{};
 };
 
-/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the previous rank in a
-/// few round trips, and uses the shortest trip. Errors add up from rank to rank. All ranks must call `share_instant`
-/// together.
+/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the previous rank
+/// several times, and uses the shortest round trip. Errors add up from rank to rank. All ranks must call
+/// `share_instant` together.
 ///
 /// `send(peer, number)` returns when the number has been sent. `receive(peer)` returns when the number has arrived.
 template <class Clock, class Send, class Receive>
@@ -37,7 +37,7 @@ template <class Clock, class Send, class Receive>
             shortest = took;
             begin.when = asked + took / 2 - passed;
         }
-        begin.error = shortest / 2 + duration{1 + error_before}; // the half is rounded to a whole tick
+        begin.error = shortest / 2 + duration{1 + error_before}; // halving rounds to an integral number of ticks
     }
     for (int i = 0; i < rounds && rank + 1 < ranks; ++i) {
         static_cast<void>(receive(rank + 1));

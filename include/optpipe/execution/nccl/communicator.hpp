@@ -23,7 +23,7 @@
 
 namespace optpipe::nccl {
 
-/// A failed call of NCCL. Calls that don't end in time throw `timeout_error`.
+/// A failed call of NCCL. A call that doesn't end in time throws `timeout_error`.
 class error : public optpipe::error {
 public:
     error(ncclResult_t code, const std::string& what)
@@ -40,8 +40,8 @@ public:
     using optpipe::error::error;
 };
 
-/// Limits of the resources of a device that NCCL uses for the messages of one communicator. NCCL chooses missing
-/// values. With fewer blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
+/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses values that are empty. With fewer
+/// blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};
@@ -74,9 +74,9 @@ public:
             throw;
         }
     }
-    /// Borrows a communicator, which is never destroyed here. `end` is called at most once, in place of
-    /// `ncclCommAbort`, and must not throw. If the communicator is blocking, `batch::close` may block until a peer
-    /// comes (see `watchdog`).
+    /// Borrows a communicator, which this object never destroys. `end` is called at most once, in place of
+    /// `ncclCommAbort`, and must not throw. If the communicator is blocking, `batch::close` may block until the peers
+    /// have issued their messages (see `watchdog`).
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
                  const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
@@ -110,7 +110,7 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] const std::string& name() const { return name_; }
 
-    /// Waits until NCCL has ended a call. `what` appears in the message of an error.
+    /// Waits until an asynchronous call of NCCL has ended. `what` appears in the error message.
     void settle(ncclResult_t status, std::string_view what) {
         const auto deadline = std::chrono::steady_clock::now() + patience_;
         while (status == ncclInProgress) {
@@ -135,8 +135,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Aborts the running work on this rank. Outside of a group, `abort` returns when the aborted work has ended. If
-    /// several communicators may wait for each other, use `abort_together`.
+    /// Aborts the running work on this rank. Outside of an NCCL group, `abort` returns when the aborted work has ended.
+    /// If several communicators may wait for each other, use `abort_together` instead.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -181,12 +181,12 @@ private:
     milliseconds patience_;
     std::string name_;
     bool healthy_ = true;
-    /// Set for borrowed communicators only.
+    /// Called to abort a borrowed communicator. Empty for all others.
     abort_call end_{};
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Aborts the running work on all communicators of these ranges, in this order.
+/// Aborts the running work on all communicators in these ranges, in the order of the arguments.
 template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
     const auto abort_all = [](auto& range) {
@@ -197,10 +197,10 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
     if (is_group) static_cast<void>(ncclGroupEnd());
 }
 
-/// An open group. Its sends and receives progress together; those with the same peer and direction match in order. A
-/// group may use several communicators. Without `close`, the destructor closes the group, and errors only appear at the
-/// next call. If a call blocks for too long, the watchdog aborts the communicators. The watchdog is null if no call can
-/// block.
+/// An open group of NCCL calls. The sends and receives of a group progress together. Sends and receives with the same
+/// peer and direction match in order. A group may use several communicators. If `close` isn't called, the destructor
+/// closes the group, and errors only appear at the next call. If a call blocks for too long, the watchdog aborts the
+/// communicators. The watchdog is null if no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
@@ -227,8 +227,8 @@ public:
         const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
         if (is_failure(status)) by.settle(status, "ncclAllReduce");
     }
-    /// Returns once the work is in the streams. From then on, events can be recorded after the work. `what` appears in
-    /// the message of an error.
+    /// Returns once the work of the group is in the streams, so that events can be recorded after this work. `what`
+    /// appears in the error message.
     void close(std::string_view what) {
         open_ = false;
         const auto status = end();

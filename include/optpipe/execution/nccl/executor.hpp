@@ -35,18 +35,18 @@
 
 namespace optpipe::nccl {
 
-/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, even on several
+/// The number of communicators per direction. NCCL runs all work of a communicator in a single order, even on several
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They are also needed for
-    /// `message_lanes::separate`, where sends must not wait for receives. Two communicators take twice as much memory
-    /// as one.
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
+    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. Two communicators
+    /// take twice as much memory as one.
     per_sender,
 };
 
-/// The ids of the communicators. Rank 0 makes them, and all ranks need them. Distribute the bytes of a `world_id` with
-/// `bootstrap`, or by MPI.
+/// The ids of the communicators. Rank 0 makes the ids, and all ranks need them. Distribute the bytes of a `world_id`
+/// with the functions of `bootstrap`, or by MPI.
 struct world_id {
     /// The ids of the communicators for activations, followed by those of the communicators for gradients.
     std::array<ncclUniqueId, 4> ids{};
@@ -62,18 +62,18 @@ struct world_id {
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
-/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
-/// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them until then.
+/// Communicators of an existing engine, on `options::device`. The ranks of the communicators are the pipeline's ranks,
+/// in the same order. The communicators are borrowed. The engine must keep them until the `member` is destroyed, and
+/// must not use them until then.
 struct borrowed_communicators {
-    /// There are two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking
-    /// communicators are better. A blocking communicator holds up the issuing thread until the peer has reached its
-    /// first message, and ends only by `abort`.
+    /// The communicators for activations and for gradients. There are two, because NCCL runs all work of a communicator
+    /// in a single order. Non-blocking communicators are better. With a blocking communicator, the issuing thread may
+    /// block until the peer has issued the matching message. If the peer is lost, only `abort` ends this wait.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
-    /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without it, a wait for a lost rank would
-    /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
-    /// call comes from the rank's thread, or from another thread if NCCL holds up the rank's thread. `abort` must not
-    /// throw.
+    /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
+    /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
+    /// The caller is the rank's thread, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -83,8 +83,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined and NCCL has created the links to the neighbours. NCCL creates links at their
-    /// first use. `failures` is as in `cuda::options`.
+    /// Returns when all ranks have joined, and NCCL has created the links to the neighbours. NCCL creates a link at its
+    /// first use, so this constructor sends first messages. `failures` has the same meaning as in `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
@@ -144,8 +144,9 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after the work of communicators that were used earlier. All ranks
-        // must use the communicators in the same order. Otherwise, ranks could wait for each other forever.
+        // Within a group, work on one communicator runs after work on communicators that the group used earlier. All
+        // ranks must use the communicators in the same order. With different orders, ranks could wait for each other
+        // forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -178,8 +179,9 @@ public:
     /// never arrived, and other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// Makes a communicator for other work than the pipeline's messages. It ends with the communicators of the
-    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
+    /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
+    /// communicators of the pipeline, and its address doesn't change. All ranks of the new communicator must call
+    /// `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -226,7 +228,7 @@ public:
         try {
             return share_instant<clock>(any().rank(), any().ranks(), send, receive);
         } catch (...) {
-            abandon(); // before the memory that a message may still use is freed
+            abandon(); // must come before memory that a message may still use is freed
             throw;
         }
     }
@@ -267,8 +269,8 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// The next entry for a message under way. If there are already as many entries as the lanes have room for
-    /// commands, the oldest entry is reused.
+    /// The next entry for a running message. The number of entries is limited to the number of commands for which the
+    /// lanes have room. At this limit, the oldest entry is reused.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -278,7 +280,7 @@ private:
         if (used_ == under_way_.size()) under_way_.emplace_back();
         return under_way_[used_++];
     }
-    /// Checks to make while this rank waits for something that isn't a step.
+    /// Checks made while this rank waits for anything other than a step.
     void check_start() {
         execution::check_failure(failures_);
         check_health();
@@ -290,7 +292,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Puts the work of `issue(device memory, stream)` into a stream, and waits until the work has ended.
+    /// Calls `issue(device memory, stream)`, and waits until the work that it puts into the stream has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -299,7 +301,7 @@ private:
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
-            abandon(); // before the memory that a message may still use is freed
+            abandon(); // must come before memory that a message may still use is freed
             throw;
         }
     }
@@ -319,8 +321,8 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The first `used_` entries are the latest exchanges since the executor last finished. The other entries are
-    /// spare.
+    /// The first `used_` entries are the most recent exchanges since the executor last finished. All other entries are
+    /// unused.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -329,12 +331,12 @@ private:
     std::unique_ptr<watchdog> watched_;
 };
 
-/// One rank with its own GPU, connected to the other ranks by NCCL. All ranks construct their `member` at the same
+/// One rank with its own GPU, connected to the other ranks by NCCL. All ranks must construct their `member` at the same
 /// time. Ranks are threads of one process, or processes on one or several machines.
 ///
-/// `options::patience` must be longer than a step. With `options::failures`, all ranks learn of the first failure at
-/// once, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and its
-/// error names the detecting rank.
+/// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
+/// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
+/// throws an error that names itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.
@@ -351,8 +353,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// Makes an additional communicator for a `gradient_sum`. It ends with the communicators of the pipeline. All ranks
-    /// of the new communicator join at the same time, before the first step. Throws the exceptions of the constructors.
+    /// Makes an additional communicator for a `gradient_sum`. The new communicator lives as long as the communicators
+    /// of the pipeline. All ranks of the new communicator must join at the same time, before the first step. Throws the
+    /// exceptions of `member`'s constructors.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};
@@ -375,8 +378,8 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Tells the other ranks of the exception that is being handled, and throws it with its place. The failure of
-    /// another rank is rethrown unchanged.
+    /// Tells the other ranks of the exception that is being handled, and throws it as an `execution_error`. Rethrows
+    /// the failure of another rank unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {

@@ -13,14 +13,14 @@
 
 namespace optpipe::nccl {
 
-/// Watches calls that may block. When a watched call takes too long, a function is called on the watchdog's own thread.
+/// Watches calls that may block. If a watched call takes too long, the watchdog's own thread calls a function.
 class watchdog {
 public:
-    /// `bark` is the function to call. It must not throw.
+    /// `bark` is the function to call if a watched call takes too long. `bark` must not throw.
     watchdog(std::chrono::milliseconds patience, std::function<void()> bark)
         : patience_{patience}, bark_{std::move(bark)}, thread_{[this](const std::stop_token& stop) { watch(stop); }} {}
 
-    /// The watchdog `by` watches the time while the guard exists. If `by` is null, the guard does nothing. The guard's
+    /// While the guard exists, the watchdog `by` watches the time. If `by` is null, the guard does nothing. The guard's
     /// destructor waits for a running `bark`.
     class guard {
     public:

@@ -18,7 +18,7 @@ public:
     explicit shared_clock(time_point begin = std::chrono::steady_clock::now()) : begin_{begin} {}
     [[nodiscard]] std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now() - begin_; }
 
-    /// Sleeps until `t`. Returns early once `give_up` is true.
+    /// Sleeps until `t`, or until `give_up` is true.
     void sleep_until(std::chrono::nanoseconds t, const std::atomic<bool>& give_up) const {
         constexpr std::chrono::milliseconds slice{20};
         for (auto left = t - now(); left.count() > 0 && !give_up.load(std::memory_order_relaxed); left = t - now())

@@ -23,10 +23,10 @@ namespace optpipe::threads {
 
 class control_channel;
 
-/// Delivers the letters of control channels to their ranks, in order between any two ranks.
+/// Delivers letters between control channels. Letters keep their order between any two ranks.
 class control_carrier {
 public:
-    /// Delivers the letters in the outbox of `from`. Called under the lock of the channel.
+    /// Delivers all letters in the outbox of `from`. The caller holds the channel's lock.
     virtual void carry(control_channel& from) = 0;
     /// The error that all ranks throw after a failure. The call may wait until the error is known.
     virtual execution_error verdict() = 0;
@@ -35,8 +35,8 @@ protected:
     ~control_carrier() = default;
 };
 
-/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state. Several channels
-/// may share a mutex.
+/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all state of the channel. Several
+/// channels may share a mutex.
 class control_channel final : private wakeable {
 public:
     control_channel(rank self, std::size_t ranks, std::chrono::nanoseconds patience, failure& failed, std::mutex& mutex,
@@ -58,25 +58,24 @@ public:
     void send(rank to, std::string_view text);
     [[nodiscard]] std::string receive(rank from);
 
-    // Called by the carrier, under the lock.
+    // Called by the carrier, which holds the lock.
 
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether the channel's rank waits for something: it has begun a minimum that it hasn't read, or it waits for a
-    /// text.
+    /// Whether this rank has begun a minimum without reading the result, or waits for a text.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
-    /// Waits for `has_come()`, a failure, or the end of the time limit. Returns `has_come()`.
+    /// Waits until `has_come()` is true, a failure happens, or the time limit expires. Returns `has_come()`.
     template <class Come> bool await(std::unique_lock<std::mutex>& lock, const Come& has_come) {
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
     /// Reports a failure and throws. Only the first reported failure counts.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
-    /// The time limit of this rank. Other ranks wait longer than rank 0, because rank 0 knows the missing ranks and
-    /// reports them.
+    /// The time limit of this rank. Rank 0 has the shortest limit, because it knows the missing ranks and can report
+    /// them.
     [[nodiscard]] std::chrono::nanoseconds own_patience() const;
     template <class Act> void put(const Act& act) {
         if (failed_.happened().load()) throw by_.verdict();
@@ -103,7 +102,7 @@ private:
 
 static_assert(execution::check_control_channel<control_channel>() && execution::check_peer_channel<control_channel>());
 
-/// The control channels of ranks that are threads of one process, for any executor.
+/// The control channels of ranks that are threads of one process. Usable with any executor.
 class control_board final : private control_carrier {
 public:
     /// Ranks that cancel report to `failed`, which also ends every wait.

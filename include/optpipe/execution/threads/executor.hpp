@@ -16,7 +16,8 @@
 
 namespace optpipe::threads {
 
-/// Host memory that represents memory of a device, or of its host. A slab counts in `in_use` until it is destroyed.
+/// Host memory that stands in for device memory, or for the host memory of a device. The slab's bytes count in `in_use`
+/// until the slab is destroyed.
 class slab {
 public:
     slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);
@@ -34,7 +35,7 @@ private:
     std::shared_ptr<std::atomic<std::size_t>> in_use_;
 };
 
-/// The memory of one rank, with hard limits.
+/// Allocates the memory of one rank within fixed limits.
 class memory {
 public:
     explicit memory(rank_state& of) : of_{of} {}
@@ -71,7 +72,7 @@ private:
     rank_state& of_;
 };
 
-/// One rank of a cluster. Only the thread that issues may use it.
+/// One rank of a cluster. Only the thread that issues may use an executor.
 class executor {
 public:
     using lane_type = lane;
@@ -100,15 +101,15 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// Ranks that are threads of this process. Their lanes really run at the same time, their buffers are real, and their
-/// links have any chosen speed.
+/// Ranks that are threads of this process. Their lanes run at the same time and their buffers are real, while the
+/// speeds of their links can be chosen.
 class cluster {
 public:
     /// Throws `error` if an option is for another number of ranks.
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// A rank's control channel. If a rank fails in the channel or in its executor, channel and executor end on all
+    /// The rank's control channel. If a rank fails in its channel or in its executor, both become unusable on all
     /// ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 

@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// An object that waits. It must be woken once its wait can't end any more.
+/// An object that waits, and that must be woken when its wait can never end otherwise.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;
@@ -21,7 +21,7 @@ protected:
     ~wakeable() = default;
 };
 
-/// The first failure of any rank. A failure ends all waits.
+/// The first failure reported by any rank. A failure ends all waits.
 class failure {
 public:
     [[nodiscard]] const std::atomic<bool>& happened() const { return happened_; }

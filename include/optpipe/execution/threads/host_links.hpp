@@ -13,13 +13,13 @@
 
 namespace optpipe::threads {
 
-/// The links between devices and hosts. Transfers run one after the other, first come, first served. This applies to
-/// all transfers on a link (`duplex_kind::half`), or else to the transfers of each direction.
+/// The links between devices and hosts. With `duplex_kind::half`, all transfers on a link run one after the other,
+/// first come, first served. With full duplex, this rule applies to each direction separately.
 class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);
 
-    /// Occupies the link for the time `length`, no earlier than `ready`. Returns the start.
+    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:

@@ -37,8 +37,7 @@ struct lane_command {
     std::array<message_offer, execution::most_messages> offers{};
 };
 
-/// The queue of a lane, and the thread that executes its commands. One thread appends commands, and another removes
-/// them.
+/// A lane's queue, and the thread that executes its commands. One thread appends commands, and another removes them.
 class lane_thread {
 public:
     lane_thread(rank_state& of, std::size_t commands, lane& handle);
@@ -46,7 +45,7 @@ public:
     lane_thread& operator=(const lane_thread&) = delete;
     ~lane_thread();
 
-    /// The next free command. Waits while the lane is full.
+    /// A slot for the next command. Waits while the queue is full.
     lane_command& next();
     void publish();
     void put(const lane_command& c);
@@ -63,12 +62,12 @@ private:
 
     void work();
     void perform(const lane_command& c);
-    /// Executes a command. Throws the exceptions of the model, and of the functions for times of copies and messages
-    /// (`options`).
+    /// Executes a command. Throws the exceptions of the model, and of the functions in `options` for the times of
+    /// copies and messages.
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// Copies at once. Everything that waits for the copy is then delayed until the simulated time of the copy has
-    /// passed.
+    /// Copies immediately. Everything that waits for the copy is then delayed until the simulated duration of the copy
+    /// has passed.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);
@@ -82,7 +81,8 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time when all results for the next command are ready, and the time when the last command ended.
+    /// The time at which all results for the next command are ready. `over_` is the time at which the last command
+    /// ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;
@@ -231,8 +231,8 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // As on a device, the start of a command depends on the time when its inputs are ready, not on the time when this
-    // thread notices.
+    // The start of a command depends on the time at which its inputs are ready, as on a device. The time at which this
+    // thread notices is irrelevant.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;

@@ -11,7 +11,7 @@
 
 namespace optpipe::threads {
 
-/// The state of a marker: the number of its records, and the number of records that lanes have reached.
+/// The state of a marker: how often it was recorded, and how many of these records lanes have reached.
 class marker_state final : public wakeable {
 public:
     explicit marker_state(failure& f) : failure_{f}, registration_{f, *this} {}
@@ -20,11 +20,11 @@ public:
     std::uint32_t record() { return ++recorded_; }
     [[nodiscard]] std::uint32_t recorded() const { return recorded_; }
 
-    /// Called by a lane that reaches a record. `ready` is the time when the marked commands end. It may be in the
-    /// future.
+    /// Called by a lane that reaches a record. `ready` is the time at which the marked commands end, which may be in
+    /// the future.
     void reach(std::uint32_t count, std::chrono::nanoseconds ready);
-    /// Called by a lane that reaches a wait. Blocks until the record is reached. Returns the time when the marked
-    /// commands end. Returns at once after a failure.
+    /// Called by a lane that reaches a wait. Blocks until the record is reached. Returns the time at which the marked
+    /// commands end. After a failure, returns immediately.
     std::chrono::nanoseconds await(std::uint32_t count) const;
     void wake() noexcept override;
 

@@ -15,42 +15,43 @@ namespace optpipe::threads {
 
 using nanoseconds = std::chrono::nanoseconds;
 
-/// The time for which a transfer between a rank's device and its host occupies the link.
+/// Returns the time for which a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// The time from the moment when both ends of a message are ready until its data has arrived. The label is that of the
-/// send, so its `peer` is the receiving rank.
+/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. The label
+/// is that of the send, so its `peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
-/// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.
+/// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.
 struct fault_injection {
     /// Messages of this operation are lost, but their sender believes that they have arrived.
     std::optional<operation> lost_message{};
-    /// The rank falls silent when it reaches this operation.
+    /// The operation at which the rank stops without any error message.
     std::optional<operation> silent_at{};
 };
 
-/// The properties of ranks that are threads. Copies and messages without a given time are as fast as possible.
+/// The properties of ranks that are threads. Copies and messages for which no time is given are as fast as possible.
 struct options {
-    /// Time limit of a rank's wait for another rank at a message, and of rank 0's wait for other ranks at a minimum of
-    /// the control channel. Other ranks wait twice as long for rank 0.
+    /// Time limit for a rank's wait for another rank at a message. The same limit applies when rank 0 waits for other
+    /// ranks at a minimum of the control channel. At a minimum, the other ranks wait for rank 0 twice as long.
     nanoseconds patience = std::chrono::seconds{60};
-    /// Limits in bytes: for all device slabs of each rank together, and for all its host slabs together. If a limit is
-    /// empty, there is no limit.
+    /// Limit in bytes for all device slabs of each rank together. `host_memory` is the limit for all host slabs of each
+    /// rank. If a limit is empty, there is no limit.
     per_rank<std::size_t> device_memory{};
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Ranks that share a link to the host (`transfer_rules`). If empty, each rank has its own link.
+    /// Describes which ranks share a link to the host (`transfer_rules`). If empty, each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};
 };
 
-/// Times of copies and messages as in the problem. `unit` is the length of the problem's unit of time.
+/// Copies and messages that take as long as in the problem. `unit` is the duration of the problem's unit of time.
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Copies over links with limited rates to the host and from the host, in bytes per second.
+/// Copies over links with limited rates, in bytes per second: `out_per_second` to the host, and `in_per_second` from
+/// the host.
 [[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
 
 } // namespace optpipe::threads

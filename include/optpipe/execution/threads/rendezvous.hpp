@@ -17,16 +17,16 @@
 
 namespace optpipe::threads {
 
-/// Counts down the messages of one lane's exchange.
+/// Counts down the messages of a lane's exchange that haven't arrived yet.
 class exchange_gate final : public wakeable {
 public:
     explicit exchange_gate(failure& f) : failure_{f}, registration_{f, *this} {}
 
     void open(std::size_t messages);
     void arrive(nanoseconds at);
-    /// Waits for all messages. Returns false after `patience`, or after a failure.
+    /// Waits for all messages. Returns false if they haven't arrived after `patience`, or after a failure.
     bool await(nanoseconds patience);
-    /// The time when the last message arrived. Valid after `await`.
+    /// The time at which the last message arrived. Valid after `await`.
     [[nodiscard]] nanoseconds over() const { return over_; }
     void wake() noexcept override;
 
@@ -39,7 +39,7 @@ private:
     wake_registration registration_;
 };
 
-/// One end of a message that waits for the other end.
+/// One end of a message, offered until the other end is ready, too.
 struct message_offer {
     bool sends = false;
     task_label label{};
@@ -51,13 +51,13 @@ struct message_offer {
     exchange_gate* gate = nullptr;
 };
 
-/// Matches the two ends of each message. For each pair of ranks and each direction, messages match in order.
+/// Matches the two ends of each message. From one rank to another, messages of the same direction match in order.
 class message_carrier {
 public:
-    /// Offers one end of a message. The lane of the offer's gate makes this call. The gate is told when the message has
-    /// arrived. Reports a wrong message as a failure.
+    /// Offers one end of a message. Called by the lane to which the offer's gate belongs. When the message has arrived,
+    /// the gate is told. A wrong message is reported as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any more.
+    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any longer.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:
@@ -69,7 +69,7 @@ class message_channel {
 public:
     message_channel() { offers_.reserve(2 * execution::most_messages); }
 
-    /// An error in a message, reported to the receiver. The reason is empty if there is no error.
+    /// An error in a message, reported at the receiver. The reason is empty if there is no error.
     struct mistake {
         task_label where{};
         std::string reason{};
@@ -77,7 +77,8 @@ public:
 
     /// Carries the message if the other end is ready.
     mistake meet(const message_offer& mine, rank from, const options& how);
-    /// Withdraws all offers of this gate's lane. After the call, the data of these offers isn't used any more.
+    /// Withdraws all offers of the lane to which the gate belongs. After the call, the data of these offers isn't used
+    /// any longer.
     void withdraw(const exchange_gate& whose);
 
 private:
@@ -85,7 +86,7 @@ private:
     std::vector<message_offer> offers_;
 };
 
-/// All channels between the ranks of one process.
+/// All message channels between the ranks of one process.
 class message_board final : public message_carrier {
 public:
     message_board(std::size_t ranks, const options& how, failure& failed);
@@ -148,7 +149,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
     if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
-        if (!sends) offers_.front() = mine; // the receive waits in place of the lost send
+        if (!sends) offers_.front() = mine; // the receive takes the place of the lost send
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);
         return {};

@@ -17,8 +17,8 @@
 
 namespace optpipe::threads {
 
-/// Calls `body(executor)` for every rank, each on its own thread. Throws the first error in the order of ranks. If a
-/// body throws, the run ends for all ranks.
+/// Calls `body(executor)` for every rank, each on its own thread. If a body throws, the run ends for all ranks. Throws
+/// the error of the first rank that has one.
 template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
     const auto run_rank = [&](rank r) {
@@ -33,7 +33,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     for (const rank r : index_range<rank>{ranks.ranks()}) {
         try {
             threads.emplace_back(run_rank, r);
-        } catch (...) { // otherwise, other ranks would wait for this rank until their time limit
+        } catch (...) { // otherwise, other ranks would wait for this rank until their time limits expire
             ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }
@@ -43,8 +43,8 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
         if (e) std::rethrow_exception(e);
 }
 
-/// Checks the programs, and runs `steps` steps of them on a cluster. Each rank uses the model `model_of(rank)`. Returns
-/// the times of the instructions of the last step, if the cluster records them. Throws `input_error` if the programs
+/// Checks the programs, and runs `steps` steps of them on a cluster. Each rank uses the model `model_of(rank)`. If the
+/// cluster records times, returns the times of the instructions in the last step. Throws `input_error` if the programs
 /// have errors.
 template <class ModelOf>
 std::vector<rank_times> run(std::span<const rank_program> programs, cluster& on, ModelOf model_of,

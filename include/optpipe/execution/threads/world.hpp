@@ -40,7 +40,7 @@ struct rank_state {
 
     world& all;
     rank self;
-    /// Whether the rank has silently stopped (`fault_injection::silent_at`).
+    /// Whether the rank has stopped without an error message (`fault_injection::silent_at`).
     std::atomic<bool> silent{false};
     std::mutex mutex;
     std::condition_variable idle;

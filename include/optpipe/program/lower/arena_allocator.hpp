@@ -17,9 +17,9 @@
 
 namespace optpipe::detail {
 
-/// Allocates from one block of memory according to the lifetimes in a plan. A free block remembers the instruction that
-/// freed it, because the next user must wait for that instruction. Parts of the memory end at multiples of their size,
-/// and no segment crosses the end of a part.
+/// Allocates from one block of memory according to the lifetimes in a plan. A free block stores the instruction that
+/// freed it, because the next user of the block must wait for that instruction. Memory may be divided into parts of
+/// equal size. No segment crosses from one part into the next.
 ///
 /// The memory in use should stay within a budget, which is the plan's peak. The memory grows beyond the budget if there
 /// is no room for a contiguous segment.
@@ -44,7 +44,7 @@ public:
         grow(packed_.size);
     }
 
-    /// Announces that the segments become free at `instant`, when instruction `by` ends.
+    /// Announces that instruction `by` will release the segments when it ends, at `instant`.
     void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
         promises_.push({instant, by, std::move(segments)});
     }
@@ -88,11 +88,12 @@ public:
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. Each allocation or release
-    /// is one moment.
+    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. The start and end of a
+    /// lifetime are counted in allocations and releases.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
-    /// The least growth of the arena with which a segment of `bytes` fits at its end. `bytes` must fit into a part.
+    /// Smallest number of bytes by which the arena must grow so that a segment of `bytes` fits at its end. `bytes` must
+    /// not exceed the size of a part.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
         auto begin = size_;
         for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes == begin;) {
@@ -104,7 +105,7 @@ public:
         return bytes > tail ? bytes - tail : 0;
     }
 
-    /// Allocates one segment; empty if no free range is long enough.
+    /// Allocates one contiguous segment. Empty if no free range is long enough.
     taken take_segment(std::size_t bytes) {
         taken result;
         if (!packed_.offsets.empty()) {
@@ -155,14 +156,14 @@ private:
             return std::pair{a.instant, a.by} > std::pair{b.instant, b.by};
         }
     };
-    /// A run of adjacent free blocks that are large enough together.
+    /// Adjacent free blocks that together are large enough for a segment.
     struct run {
         std::size_t first = none;
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// Whether this run is preferred. An exact fit is preferred, because it leaves no fragments. Otherwise, the run
-        /// that has been free for longer is preferred, because its user waits less.
+        /// Whether this run is preferred. An exact fit is preferred, because it leaves no fragments. If neither run
+        /// fits exactly, the one that has been free for longer is preferred, because its next user waits less.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;
@@ -172,7 +173,7 @@ private:
 
     [[nodiscard]] bool begins_part(std::size_t offset) const { return offset % part_ == 0; }
     [[nodiscard]] std::size_t left_of_part(std::size_t offset) const { return part_ - offset % part_; }
-    /// Whether a segment may continue into `b` from a block that ends at `end`.
+    /// Whether a segment that fills a block up to `end` may continue into block `b`.
     [[nodiscard]] bool continues(std::size_t end, const block& b) const {
         return b.offset == end && !begins_part(b.offset);
     }

@@ -20,19 +20,20 @@
 
 namespace optpipe::detail {
 
-/// A value in the memory of one rank. Its lifetime begins with the operation that makes it, or the message that brings
-/// it, and ends with its last use on this rank. All its uses are on one lane, so the use that is written last also runs
-/// last.
+/// A value in the memory of one rank. The lifetime of a copy begins with the operation that makes it, or the message
+/// that brings it. The lifetime ends with the last use on this rank. All uses of a copy are on one lane, so the use
+/// that is written last also runs last.
 struct value_copy {
     value_kind value = value_kind::boundary;
     operation produced_by{};
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, if the problem's rules give it (for data that an edge holds, and for keys and values);
+    /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values;
     /// otherwise 0.
     memory_size held{};
-    /// Whether the rules count the copy as device memory of its rank, from `produced_by` to the instant `until`.
+    /// Whether the schedule's rules count the copy as device memory of its rank, from `produced_by` to the instant
+    /// `until`.
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
@@ -42,7 +43,7 @@ struct value_copy {
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
 };
 
-/// Whether an operation makes the copy instead of using it. Contract: the operation is on the rank of the copy.
+/// Whether `op` makes the copy. If not, it uses the copy. Contract: the operation is on the rank of the copy.
 [[nodiscard]] constexpr bool is_made_by(const value_copy& copy, const operation& op) {
     return is_same_work(copy.produced_by, op);
 }
@@ -56,7 +57,7 @@ struct value_link {
     std::size_t copy = 0;
 };
 
-/// A value that is sent to another rank, in one message for all its consumers on that rank.
+/// A value that is sent to another rank. One message serves all consumers on that rank.
 struct planned_message {
     operation produced_by{};
     value_kind value = value_kind::boundary;
@@ -74,13 +75,13 @@ struct planned_message {
 };
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
-/// copy of an activation, and all messages share another copy. Each other rank that needs the activation gets one
-/// message. An edge that holds memory has a separate copy on the producer's rank. This copy is sent when the consumer
-/// needs the value. A gradient goes to one stage only.
+/// copy of an activation. All messages are sent from another copy. An activation is sent once to each other rank that
+/// needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when the
+/// consumer needs the value. A gradient goes to one stage only.
 class handed_values {
 public:
-    /// Finds an operation in the schedule. A backward_input may be replaced by a full backward, which is then found
-    /// instead. Null if the schedule has no such operation.
+    /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
+    /// the full backward. Null if the schedule has no such operation.
     using find_operation = std::function<const timed_operation*(const operation&)>;
 
     handed_values(const problem& p, std::span<const timed_operation> operations, find_operation find)
@@ -94,12 +95,13 @@ public:
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
-    /// The links of an operation. Inputs come before outputs. Both are sorted by kind of value, stage and slice.
+    /// The links of an operation, inputs before outputs. Inputs and outputs are each sorted by kind of value, stage and
+    /// slice.
     [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
         const auto* const first = &first_link_[number_(op)];
         return std::span{links_}.subspan(first[0], first[1] - first[0]);
     }
-    /// Sets the instants of all times by `instant(time)`.
+    /// Converts all times to instants with `instant(time)`.
     template <class Instant> void number_instants(const Instant& instant) {
         for (auto& copy : copies_)
             copy.until = instant(copy.last_end);
@@ -135,7 +137,7 @@ private:
         for_each_consumer(p_, op, [&](const operation& after, duration delay) {
             const bool is_partial = op.kind == operation_kind::forward && after.kind != operation_kind::forward;
             const auto* by = find_(after);
-            if (!by || (after.stage == op.stage && !is_partial)) return; // see keep_for_slices
+            if (!by || (after.stage == op.stage && !is_partial)) return; // `keep_for_slices` adds these values
             const auto held = is_partial ? memory_size{}
                                          : held_between(std::min(op.stage, after.stage),
                                                         std::max(op.stage, after.stage), op.microbatch);
@@ -147,8 +149,8 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy on the rank of the operation. The users of the copy are either all on this rank, or all on other
-    /// ranks.
+    /// Adds one copy on the rank of the operation `from`. Either all users of the copy are on this rank, or all are on
+    /// other ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
         const rank home = p_.rank_of(from.op.stage);
@@ -221,8 +223,8 @@ private:
         return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
     }
 
-    /// Adds two values of a slice. The F of the slice makes its keys and values. The backward of the sequence's last
-    /// slice makes their gradient.
+    /// Adds two values of a slice: its keys and values, which the slice's F makes, and their gradient. The backward of
+    /// the sequence's last slice makes the gradient.
     void keep_for_slices(const timed_operation& timed) {
         const auto& op = timed.op;
         const auto held = p_.cost(op.stage, op.microbatch).kv;
@@ -264,13 +266,13 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values, as four lists: users of its activation on the same rank, and on other
-    /// ranks; then users of its partial result on the same rank, and on other ranks.
+    /// The users of one operation's values. Lists 0 and 1: users of its activation on the same rank, and on other
+    /// ranks. Lists 2 and 3: users of its partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
-    /// Each link with the number of its operation. Used until the links are sorted.
+    /// Each link, with the index of its operation. Empty once the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
-    /// For each operation, the position of its first link; and one more entry for the end of the list.
+    /// Indexed by operation: the position of the operation's first link. An extra entry marks the end of the list.
     std::vector<std::size_t> first_link_;
 };
 

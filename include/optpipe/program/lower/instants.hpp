@@ -16,7 +16,7 @@ public:
         for (const auto t : times)
             if (first_.empty() || t > first_.back() + slack) first_.push_back(t);
     }
-    /// The number of the instant `t`. Contract: `t` isn't before the first time.
+    /// The index of the instant that contains the time `t`. Contract: `t` isn't before the first time.
     [[nodiscard]] std::size_t operator()(duration t) const {
         const auto after = std::upper_bound(first_.begin(), first_.end(), t);
         return after == first_.begin() ? 0 : static_cast<std::size_t>(after - first_.begin()) - 1;

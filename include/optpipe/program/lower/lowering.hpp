@@ -32,14 +32,14 @@
 
 namespace optpipe::detail {
 
-/// Limit in bytes of all stashes and messages of a step together.
+/// Limit in bytes for all stashes and messages of a step together.
 inline constexpr double most_addressable_bytes = 0x1p60;
 
-/// For each arena that was too large at first, the offset of each buffer.
+/// The offset of each buffer, for each arena that was too large at first.
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
-/// Writes the programs of all ranks together. An operation or message is written after all its dependencies. Among
-/// operations and messages that are ready, the earliest in the plan comes first.
+/// Writes the programs of all ranks together. An operation or message is written after all its dependencies. When
+/// several operations or messages are ready, the earliest in the plan is written first.
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
@@ -133,7 +133,7 @@ public:
         });
         return why;
     }
-    /// Whether any values except stashes are kept in device memory.
+    /// Whether any values other than stashes are kept in device memory.
     [[nodiscard]] bool has_planned_copies() const {
         return std::any_of(copies().begin(), copies().end(), [](const value_copy& copy) { return copy.is_planned; });
     }
@@ -147,7 +147,7 @@ public:
     }
     /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
     /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so the
-    /// order of writing stays the same.
+    /// buffers are allocated in the same order again.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -186,7 +186,7 @@ private:
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// The limit in bytes. If the plan's peak is larger because of rounding, the peak.
+    /// The memory limit in bytes, or the plan's peak if rounding makes the peak larger.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
@@ -205,7 +205,7 @@ private:
         return has_parts ? part_placement::contiguous : options_.placement;
     }
 
-    /// Writes the reduction of a stage's gradients after its last weight gradient.
+    /// Writes the reduction of a stage's gradients after `last`, the stage's last weight gradient.
     void write_reduction(const operation& last) {
         auto& w = writer(last.stage);
         w.depend_on(written(last));
@@ -240,7 +240,7 @@ private:
         }
         return true;
     }
-    /// Bytes that an operation, or a pair, allocates in a planned arena when it starts.
+    /// Bytes of device or host memory that an operation or a pair allocates when it starts.
     [[nodiscard]] std::size_t acquired(const plan_node& node, memory_arena from) const {
         std::size_t bytes = from == memory_arena::device ? memory_of_pair(node) : 0;
         plan_.for_each_operation(node, [&](const operation& op) {
@@ -251,12 +251,12 @@ private:
         });
         return bytes;
     }
-    /// Bytes that a pair takes while it runs.
+    /// Additional device memory that a pair takes while it runs, in bytes.
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory. This happens if times differ only by rounding errors, or if transfers
-    /// have no duration. The first node gets memory that becomes free later, or memory beyond the plan's peak.
+    /// Called if all ready nodes wait for memory, because times differ only by rounding errors or transfers have no
+    /// duration. The first node may then take memory that becomes free later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -290,7 +290,8 @@ private:
                 write_reduction(each);
         });
     }
-    /// Adds the backward of a pair to the instruction of its forward. The memory that the forward frees isn't free yet.
+    /// Adds the backward of a pair to the instruction of its forward. The backward can't use the memory that the
+    /// forward frees, because both run at the same time.
     void add_backward(const plan_node& node, program_writer& w, instruction& i) {
         paired_backward second{prepared(node, w, plan_.backward_of(node).op)};
         if (const auto bytes = memory_of_pair(node); bytes > 0) {
@@ -339,7 +340,7 @@ private:
         });
         return options_.scaled(options_.bytes_of_message(from.position()), size * factor);
     }
-    /// Names the copies that an operation uses, and frees each copy at its last use.
+    /// Adds links to the copies that an operation uses, and frees each copy after its last use.
     void use_copies(const plan_node& node, program_writer& w, operation_buffers& i) {
         for (const auto& link : plan_.values().links_of(i.op)) {
             if (is_made_by(copies()[link.copy], i.op)) continue;
@@ -370,13 +371,13 @@ private:
     void add_link(const value_link& link) {
         links_.push_back({link.way, link.value, link.other, link.slice, held_[link.copy]});
     }
-    /// Counts a use of a copy by the next instruction, and frees the copy if this use is its last.
+    /// Counts one use of a copy by the next instruction. Frees the copy if no other use remains.
     void use_once(program_writer& w, std::size_t copy, std::size_t instant) {
         if (--uses_left_[copy] > 0) return;
         w.release(held_[copy], copies()[copy].is_planned ? copies()[copy].until : instant);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
-    /// Allocates the buffers of these roles. They are in use from the next instruction on.
+    /// Allocates the buffers that `op` has in `roles`. The buffers are in use from the next instruction on.
     void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             if (const auto bytes = parts_of_.part(op, role); bytes > 0)
@@ -402,8 +403,8 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction after which the stash of an operation is on the device: its reload or, without a reload, its
-    /// forward.
+    /// The instruction after which the stash of `op` is on the device. The instruction is the reload, or the forward if
+    /// there is no reload.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
@@ -456,7 +457,7 @@ private:
         write_parts(node, any.from);
         write_parts(node, any.to);
     }
-    /// Writes one rank's end of all messages of the node.
+    /// Writes the sends and receives of rank `r` for all messages of the node.
     void write_parts(const plan_node& node, rank r) {
         using side_kind = exchange_part::side_kind;
         auto& w = writers_[r.position()];
@@ -506,10 +507,10 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// For each copy, its size in bytes. `held_` has the buffer of each copy. `uses_left_` has the number of its uses
-    /// that aren't written yet.
+    /// Indexed by copy of a value: its size in bytes in `copy_bytes_`, its buffer in `held_`, and the number of its
+    /// uses not yet written in `uses_left_`.
     std::vector<std::size_t> copy_bytes_;
-    /// For each operation, the position of its instruction.
+    /// Indexed by operation: the position of its instruction.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> held_;
     std::vector<std::size_t> uses_left_;
@@ -519,9 +520,10 @@ private:
     per_rank<std::size_t> device_peak_;
     per_rank<std::size_t> host_peak_;
     std::vector<program_writer> writers_;
-    /// For each rank, its computations in order: the instant at which each computation ends, and its instruction.
+    /// The computations of each rank, in order. Each entry has the instant at which the computation ends, and the
+    /// position of its instruction.
     per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
-    /// Number of weight gradients that aren't written yet.
+    /// Number of each stage's weight gradients not yet written.
     per_stage<std::size_t> weights_left_;
     /// The stage and instruction of each reduction on all ranks, in the order of issue.
     std::vector<std::pair<stage, std::uint32_t>> reductions_;

@@ -20,7 +20,7 @@ enum class message_lanes : std::uint8_t {
     single,        ///< one lane, for transports that don't allow several messages at once
 };
 
-/// When a receive may start, once it has its buffer.
+/// When a receive may start if its buffer is available.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
     when_due, ///< the receive starts after the computations that end before the message is sent, according to the plan;
@@ -30,11 +30,11 @@ enum class receive_issue : std::uint8_t {
 /// Whether a buffer may be split into several segments.
 enum class part_placement : std::uint8_t {
     exact,      ///< a buffer may be split if the arena would otherwise exceed the plan's peak
-    contiguous, ///< a buffer is never split, and fragmentation is added to the plan's peak; for GPUs, see
+    contiguous, ///< a buffer is never split, so fragmentation may raise the arena above the plan's peak; for GPUs, see
                 ///< `cuda::lowering_defaults`
 };
 
-/// For one storage option, the amount of memory that the forward holds and the weight gradient needs.
+/// States how much of the memory that W needs is already held by the forward, for one storage option of a stage.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
@@ -45,48 +45,48 @@ struct lowering_options {
     /// Number of bytes in one unit of the problem's memory; above 0.
     double bytes_per_unit = 1e9;
     /// Alignment of all buffers in bytes, at most 1 MiB. Sizes are rounded up to multiples of the alignment. The
-    /// default is the alignment of CUDA's own allocations, with which kernels can read and write vectors.
+    /// default is the alignment of CUDA's own allocations. Kernels can use vector loads and stores with this alignment.
     std::size_t alignment = 256;
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
-    /// edge holds memory, the size of that memory is used instead. With 0, the engine moves its own activations and
-    /// gradients, and the program only orders them. Each message is then a send and a receive without bytes, whose
-    /// labels name the tensor. Tasks have no input and no output, no memory is reserved for messages, and no task waits
-    /// for such memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// edge holds memory, the size of that memory is used instead. If 0, the training engine moves activations and
+    /// gradients itself, and the program only orders these moves. If 0, each message is a send and a receive of 0
+    /// bytes, and their labels name the tensor. Tasks then have no input and output buffers. No memory is reserved for
+    /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
+    /// own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
     /// stages, and of its gradient. Missing entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
-    /// Number of bytes of the partial result that a stage of a group computes in F for the gradients of all stages of
-    /// the group, for a microbatch with a factor of 1 on messages.
+    /// Size in bytes of a partial result, for a microbatch with a factor of 1 on messages. Each stage of a group
+    /// computes a partial result in F, which the backwards of all stages of the group use.
     std::size_t partial_bytes = 0;
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
-    /// Size in bytes of the parts of host memory, a multiple of `alignment`; 0 if host memory is one block. No copy may
-    /// cross the end of a part, so each stash on the host lies within one part. Unused space at the ends of parts is
-    /// added to the plan's peak.
+    /// If above 0, host memory is divided into parts of this size in bytes, which must be a multiple of `alignment`. If
+    /// 0, host memory is one block. No copy may cross from one part into the next, so each stash on the host lies
+    /// within one part. Unused space at the ends of parts is added to the plan's peak.
     std::size_t host_part = 0;
-    /// Whether each stage has an optimizer step at the end.
+    /// Whether each stage makes an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
     /// on a separate lane, after the stage's last weight gradient. The stage's update waits for it. All pipelines that
-    /// reduce together must run the same programs. They then reduce in the same order, and never wait for each other in
-    /// a cycle.
+    /// reduce together must run the same programs. The pipelines then reduce in the same order, and can't deadlock.
     bool reduce = false;
-    /// Whether the schedule has forwards alone (`forward_schedule`), for evaluation and inference. Excludes `update`
-    /// and `reduce`.
+    /// Whether the schedule consists of forwards only (`forward_schedule`), for evaluation and inference. Excludes
+    /// `update` and `reduce`.
     bool forward_only = false;
-    /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry is the amount
-    /// of memory that the forward holds and W needs. This memory then isn't moved. Without an entry, the amount is the
-    /// largest that is possible. Impossible values are clamped.
+    /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry states how much
+    /// of that memory the forward already holds. F and RECOMPUTE can then write this memory where it stays until W has
+    /// read it. Without an entry, the largest possible amount is assumed. Impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.
     [[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) const {
         return (bytes + alignment - 1) / alignment * alignment;
     }
-    /// The memory in bytes, rounded and aligned.
+    /// `size` in bytes, rounded and aligned.
     [[nodiscard]] std::size_t rounded_bytes(memory_size size) const {
         return aligned(static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * bytes_per_unit))));
     }
@@ -95,11 +95,11 @@ struct lowering_options {
         return aligned(factor == 1.0 ? bytes
                                      : static_cast<std::size_t>(std::ceil(static_cast<double>(bytes) * factor)));
     }
-    /// Size of the value that stage `boundary` hands on, before alignment.
+    /// Size in bytes of the value that stage `boundary` hands on, before alignment.
     [[nodiscard]] constexpr std::size_t given_bytes_of_message(std::size_t boundary) const {
         return boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes;
     }
-    /// Size of the value that stage `boundary` hands on, after alignment.
+    /// Size in bytes of the value that stage `boundary` hands on, after alignment.
     [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
         return aligned(given_bytes_of_message(boundary));
     }

@@ -12,37 +12,37 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. Moments are numbers.
+/// A buffer that is in use from moment `begin` to moment `end`. Moments count the allocations and releases.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
     std::size_t end = std::numeric_limits<std::size_t>::max();
 
     [[nodiscard]] bool overlaps(const buffer_lifetime& other) const { return begin < other.end && other.begin < end; }
-    /// Memory × time, for sorting.
+    /// Size × lifetime, for sorting.
     [[nodiscard]] double area() const { return static_cast<double>(bytes) * static_cast<double>(end - begin); }
 };
 
-/// The offset of each buffer, and the memory that all buffers need together.
+/// The offset of each buffer, and the total size of the memory that contains all buffers.
 struct buffer_packing {
     std::vector<std::size_t> offsets;
     std::size_t size = 0;
 };
 
-/// The effort of `buffer_packer`. Packing takes tenths of a second for a rank. With ten times the effort, a few percent
-/// more cases fit.
+/// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. With ten times the limits, a few
+/// percent more cases fit.
 struct packing_effort {
-    /// Number of placements from each initial order.
+    /// Number of times that all buffers are placed, for each initial order.
     std::size_t rounds = 16;
     /// Number of comparisons of two buffers in the local search that changes the best order.
     double comparisons = 2e7;
 };
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
-/// the gap that it fills best. There are three initial orders: by size, by memory × time (both with the largest first),
-/// and by first use. While the result exceeds `limit`, the buffers above `limit` are moved to the front of the order,
-/// and all buffers are placed again. Then a local search changes the best order. No buffer crosses a multiple of
-/// `part`. The result is deterministic.
+/// the gap that it fills best. There are three initial orders: by decreasing size, by decreasing size × lifetime, and
+/// by first use. While the result exceeds `limit`, the buffers above `limit` are moved to the front of the order, and
+/// all buffers are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple
+/// of `part`. The result is deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,
@@ -62,7 +62,7 @@ public:
 
 private:
     [[nodiscard]] bool is_done() const { return best_.size <= limit_ && !best_.offsets.empty(); }
-    /// Number of bytes of buffers above the limit.
+    /// Number of bytes that lie above the limit.
     [[nodiscard]] std::size_t excess(const buffer_packing& made) const {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < buffers_.size(); ++i)
@@ -126,8 +126,8 @@ private:
         }
         return made;
     }
-    /// The start of the gap in which the least space is left over. If no gap is large enough, the end of all buffers in
-    /// use at the same time.
+    /// Offset for buffer `i`: the start of the gap in which it leaves the least free space. If no gap is large enough,
+    /// the end of the last buffer that is in use at the same time.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

@@ -19,15 +19,15 @@
 
 namespace optpipe::detail {
 
-/// An operation, a pair, or one or two messages that are issued together. Times are numbers of instants.
+/// An operation, a pair, a message, or two messages that are issued together. Times are indices of instants.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
-    /// For a pair, its backward, and the memory that the pair takes while it runs. In this case, `operation` is the
-    /// pair's forward.
+    /// For a pair, its backward, and the memory that the pair takes while it runs. `operation` is then the pair's
+    /// forward.
     std::size_t backward = not_an_operation;
     memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
@@ -54,8 +54,8 @@ public:
     [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const timed_operation& backward_of(const plan_node& n) const { return operations_[n.backward]; }
-    /// Calls `visit(operation)` for the operation of a node, or for both parts of a pair. Contract: the node isn't a
-    /// message.
+    /// Calls `visit(operation)` for the operation of a node. For a pair, calls it for the forward and then for the
+    /// backward. Contract: the node isn't a message.
     template <class Visit> void for_each_operation(const plan_node& n, const Visit& visit) const {
         visit(operations_[n.operation].op);
         if (n.is_pair()) visit(operations_[n.backward].op);
@@ -96,7 +96,7 @@ private:
         return times;
     }
 
-    /// Adds a node for each operation, or pair, in the order of time.
+    /// Adds a node for each operation or pair, ordered by start.
     void add_operation_nodes(const schedule& s) {
         std::vector<std::size_t> partner(operations_.size(), nothing);
         for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
@@ -117,7 +117,7 @@ private:
     }
 
     /// Whether two messages in opposite directions between the same two ranks form one exchange. The two messages must
-    /// use the same lane at both ends and overlap in the plan, and the exchange must not delay the first message.
+    /// use the same lane at both ends and overlap in the plan. Combining them must not delay the first message.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;
         const bool same_lane = lanes == message_lanes::single ||
@@ -153,7 +153,7 @@ private:
     void add_edge(const operation& before, const operation& after) {
         if (has(before) && has(after)) successors_[node_of(before)].push_back(node_of(after));
     }
-    /// Adds the dependencies within a rank. Between ranks, messages are the edges.
+    /// Adds edges for the dependencies within a rank. Messages are the edges between ranks.
     void add_input_edges(const operation& op) {
         const stash_way way{has(offload_of(op.stage, op.microbatch)), has(recompute_of(op.stage, op.microbatch))};
         for_each_dependency(*problem_, op, way, [&](const operation& before, duration) {
@@ -191,7 +191,7 @@ private:
     const problem* problem_;
     std::vector<timed_operation> operations_;
     operation_numbering<any_graph> number_;
-    /// The place in `operations_` of each operation, indexed by the operation's number.
+    /// Indexed by operation: its position in `operations_`.
     std::vector<std::size_t> place_of_;
     duration slack_;
     handed_values values_;
@@ -199,7 +199,7 @@ private:
     /// The operations and pairs, followed by the messages.
     std::vector<plan_node> nodes_;
     std::size_t first_message_ = 0;
-    /// The node of each operation, indexed by the operation's place.
+    /// Indexed by position in `operations_`: the operation's node.
     std::vector<std::size_t> node_of_;
     std::vector<std::vector<std::size_t>> successors_;
 };

@@ -14,8 +14,8 @@
 
 namespace optpipe::detail {
 
-/// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory. It
-/// leaves out dependencies that other dependencies imply (a transitive reduction within the rank).
+/// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory.
+/// Dependencies that other dependencies imply are left out (a transitive reduction within the rank).
 class program_writer {
 public:
     using position = std::uint32_t;
@@ -59,7 +59,7 @@ public:
         program_.buffers.push_back(b);
         return id;
     }
-    /// Ends the use of the buffer with the next instruction, which ends at `instant` in the plan.
+    /// Ends the use of the buffer after the next instruction, which ends at `instant` in the plan.
     void release(buffer_id id, std::size_t instant) {
         auto& b = program_.buffers[id.position()];
         b.last_use = next();
@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // A later dependency may imply an earlier dependency, but not the reverse, so the latest comes first.
+        // The latest dependencies come first, because a later dependency may imply an earlier one, but not the reverse.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
@@ -117,7 +117,7 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    /// The largest number of lanes of a program: one for computations, two for copies, four for messages, and one for
+    /// The largest number of lanes in a program: one for computations, two for copies, four for messages, and one for
     /// reductions.
     static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
@@ -149,8 +149,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// For each instruction, its place on its lane, counted from 1; and the progress that its end implies for every
-    /// lane.
+    /// Indexed by instruction: its position on its lane, counted from 1. `clock_of_` has, for each lane, the number of
+    /// instructions that have ended when the instruction ends.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

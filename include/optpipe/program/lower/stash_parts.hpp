@@ -13,7 +13,7 @@
 
 namespace optpipe::detail {
 
-/// The bytes of each part of a stash (`buffer_role`).
+/// Number of bytes in each part of a stash (`buffer_role`).
 struct stash_bytes {
     std::size_t kept = 0;
     std::size_t freed = 0;
@@ -32,7 +32,7 @@ struct stash_bytes {
 };
 
 /// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that F holds
-/// and W needs is larger than `most_kept` only if RECOMPUTE can't restore the rest.
+/// and W needs is at most `most_kept`, unless RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The numbers of bytes that each operation allocates and frees in the arenas, depending on the storage option of its
-/// stash. All bytes are 0 for a program of forwards alone.
+/// The numbers of bytes that each operation allocates and frees in each arena. These numbers depend on the storage
+/// option of the stash. All numbers are 0 for a program of forwards only.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)
@@ -73,7 +73,7 @@ public:
     /// Whether the stash is kept until a backward. If not, it is freed when F ends.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
-    /// Bytes that an operation's stash has in one role.
+    /// Number of bytes of the stash of `op` with this role.
     [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
         const auto& stash = (*this)(op);
         switch (role) {
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of a stage. The microbatch has this factor on memory.
+    /// Adds the parts for every storage option of stage `at`, for microbatches whose memory has this factor.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();

@@ -23,38 +23,38 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Size of each copy and message in bytes. Only errors during a running copy need large copies. All other errors
-    /// are found with any size.
+    /// Size of each copy and message in bytes. Large copies only help to find errors during a running copy. All other
+    /// errors are found with any size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
-    /// Number of commands that go through another lane while a lane is held. The number is large enough to reveal a
+    /// Number of commands that run on another lane while a lane is blocked. The default is large enough to reveal a
     /// missing wait.
     std::size_t chances = 50;
-    /// Whether to end with an error in a lane. After it, the executor can't be used any more.
+    /// Whether the last check is an error in a lane, which makes the executor unusable.
     bool with_error = true;
-    /// Whether the error at the end is a `cancel` of rank 0 instead of an exception of its work. One executor can be
-    /// checked with only one of these errors, because it can't be used any more after an error.
+    /// Whether the error in the last check is a `cancel` by rank 0 instead of an exception in its work. An executor can
+    /// be checked with only one of these errors, because an error makes it unusable.
     bool by_cancel = false;
-    /// Whether all ranks get the error of the rank where the failure started. In some executors, each rank detects on
-    /// its own that another rank is gone. In this case, a rank's error names this rank itself, and the operation for
-    /// which it waited.
+    /// Whether every rank reports the error of the rank where the failure started. Set it to false if each rank detects
+    /// on its own that another rank is gone. Each error must then name the rank that reports it, and the operation for
+    /// which this rank waited.
     bool same_error = true;
-    /// Whether work may block if the lane calls it after all earlier commands. If so, work holds up to two lanes of a
-    /// rank at a time, until the checks release them. Set it to false for virtual time, or if fewer than two lanes of a
-    /// rank can be blocked at a time. The option has no effect on executors that call work immediately, such as
-    /// executors with streams, because the checks never block such work.
+    /// Whether work may block when a lane calls it after all earlier commands. If true, the checks use work to block up
+    /// to two lanes of a rank at a time, and release them later. Set it to false for virtual time, or if fewer than two
+    /// lanes of a rank can be blocked at a time. The option has no effect on executors that call work immediately, such
+    /// as executors with streams, because the checks never block such work.
     bool work_may_block = true;
-    /// Number of moments (`detail::a_moment`) after which a check that waits counts as stuck, and the run ends. The
-    /// time is half a minute on an idle machine, and longer if threads must wait for a processor.
+    /// Number of sleeps (of `detail::a_moment` each) after which a waiting check counts as stuck, and the run ends. The
+    /// default takes half a minute on an idle machine, and longer if threads must wait for a processor.
     std::size_t patience = 200'000;
 };
 
 namespace detail {
 
-/// The time for which waiting threads sleep, so that other threads can run.
+/// The time for which a waiting thread sleeps between two polls, so that other threads can run.
 inline constexpr std::chrono::microseconds a_moment{100};
 
-/// Thrown when a check is stuck. The exception ends the run.
+/// Thrown to end the run when a check is stuck.
 struct gave_up {};
 
 /// State shared by the checks of one rank: the executor, and the violations found.
@@ -76,7 +76,7 @@ public:
     /// Whether the executor is still usable.
     [[nodiscard]] bool is_alive() const { return alive_; }
 
-    /// Reports a violation once, even if several rounds find it.
+    /// Reports a violation. A violation found in several rounds is reported once.
     void report(const std::string& place, std::string reason) {
         violation found{"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)};
         if (std::find(found_.begin(), found_.end(), found) == found_.end()) found_.push_back(std::move(found));
@@ -111,7 +111,7 @@ public:
         waits_.store(false);
         return condition();
     }
-    /// Whether the checks themselves are waiting. Calls of the executor don't count.
+    /// Whether the check itself is currently waiting in `await`, rather than in a call of the executor.
     [[nodiscard]] const std::atomic<bool>& waits() const { return waits_; }
 
     [[nodiscard]] lane_type lane(lane_kind kind, std::size_t commands = 64) { return on_.open_lane(kind, commands); }
@@ -133,7 +133,7 @@ public:
     void exchange(lane_type& in, std::initializer_list<execution::message_end> messages) {
         on_.transport().exchange(in, {messages.begin(), messages.size()});
     }
-    /// Appends copies. The pieces must exist until the executor has finished.
+    /// Appends copies to the lane `in`. The pieces must exist until the executor has finished.
     void copy(lane_type& in, execution::copy_direction way, const execution::copy_piece& piece) {
         const bool leaves = way == execution::copy_direction::out;
         on_.copies().copy(in, way, label(leaves ? operation_kind::offload : operation_kind::reload), {&piece, 1});
@@ -150,7 +150,7 @@ public:
     }
 
 private:
-    /// Number of polls without sleeping, because most conditions become true quickly.
+    /// Number of polls before the first sleep. Most conditions become true during these polls.
     static constexpr std::size_t at_once = 100;
 
     void finish_after_failure() {

@@ -13,9 +13,9 @@
 
 namespace optpipe::testing::detail {
 
-/// Checks in which a message holds a lane back, for lanes of any kind. A rank receives a message that its neighbour
-/// sends late. Before it sends this message, the neighbour sends many other messages, and learns that the rank has
-/// reached the wait. The ranks are examined one after the other. The next rank helps with each.
+/// Checks in which a message blocks a lane, for lanes of any kind. The examined rank waits for a message that its
+/// neighbour sends late. The neighbour first sends many other messages, and learns that the examined rank has reached
+/// the wait. The ranks are examined one after the other, each with the help of the next rank.
 ///
 /// These checks also work with transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
@@ -69,7 +69,8 @@ private:
     };
 
     [[nodiscard]] std::size_t commands() const { return in_.how().chances + 8; }
-    /// Sends pings. Pings go in the direction of gradients, so that activations don't wait behind them.
+    /// Sends pings, which are messages without content. Pings go in the direction of gradients, so they don't wait
+    /// behind activations.
     void send_pings(lane_type& from, std::span<const std::byte> data) {
         for (std::size_t i = 0; i < in_.how().chances; ++i)
             in_.send(from, backward, in_.next(), i, data);
@@ -79,9 +80,9 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Makes two copies of data that arrives by message: one in the message's lane, and one in another lane that waits
-    /// for a marker recorded after the message. The marker is also recorded once before the message. The waiting lane
-    /// must not confuse this first record with the second.
+    /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
+    /// that waits for a marker recorded after the message. The same marker was already recorded once before the
+    /// message. The waiting lane must not confuse the two records.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
@@ -122,7 +123,7 @@ private:
         }
     }
 
-    /// Checks that a send ends only when its data may be overwritten.
+    /// Checks that a send doesn't end before its data may be overwritten.
     void overwrite_what_was_sent() {
         const buffers own{in_, 2};
         const execution::copy_piece right{own.device(0), own.host(0)};

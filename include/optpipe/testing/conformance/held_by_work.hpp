@@ -14,17 +14,17 @@
 
 namespace optpipe::testing::detail {
 
-/// Holds a lane by work that doesn't end before the gate is opened, or the run is given up.
+/// Work that blocks a lane until the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. The time of these waits doesn't count for the gate's
+    /// `host_waits` is true while the check itself waits. The time of these waits doesn't count towards the gate's time
     /// limit, because they have their own limit. All other time counts, because the host may be stuck in a call, or
     /// delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
     void open() { open_.store(true); }
-    /// Called by the work in the lane.
+    /// The lane's work calls this function to wait for the gate.
     void pass() {
         entered_.store(true);
         for (std::size_t asked = 0; !open_.load();) {
@@ -54,8 +54,8 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate once the host has returned from `finish` too early (a fault), or has stayed in `finish` long enough to
-/// show that it waits.
+/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or it has stayed in
+/// `finish` long enough to show that `finish` waits.
 struct opens_gate_late {
     work_gate* gate;
     const std::atomic<bool>* enters;
@@ -70,8 +70,8 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work holds a lane back, for lanes that call work after all earlier commands. Only the check ends the
-/// work that holds a lane. A command that doesn't wait for this work thus runs before the work ends.
+/// Checks in which work blocks a lane, for lanes that call work after all earlier commands. The blocking work ends only
+/// when the check ends it. A command that fails to wait for this work is therefore found, because it runs too early.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -99,11 +99,11 @@ public:
 
 private:
     static constexpr std::size_t stale = 250;
-    /// No check here depends on this size.
+    /// The checks don't depend on this size.
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether work is called by another thread than the thread that launches it.
+    /// Whether a lane's work is called by a thread other than the one that launches it.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});
@@ -187,8 +187,8 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// Checks that a wait is for the last record before it. It isn't for a later record that exists when the lane
-    /// reaches the wait.
+    /// Checks that a wait is for the last record of the marker before the wait. A later record may exist by the time
+    /// the lane reaches the wait, but doesn't matter.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();
@@ -214,7 +214,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for a marker that is recorded again");
     }
 
-    /// Checks one lane that waits for two markers, and two lanes that wait for one marker.
+    /// Checks one lane that waits for two markers, and then two lanes that wait for the same marker.
     void check_several() {
         auto& one = make_flag();
         auto& other = make_flag();
@@ -273,7 +273,7 @@ private:
     static void launch(lane_type& on, std::atomic<bool>& flag) {
         on.launch(Context::label(forward), raises_flag{&flag});
     }
-    /// Holds the lane from this point on.
+    /// Blocks the lane from this point on. Returns the gate that releases it.
     work_gate& hold(lane_type& on) {
         auto& gate = gates_.emplace_back(in_.how().patience, in_.waits());
         on.launch(Context::label(backward), passes_gate{&gate});
@@ -284,7 +284,8 @@ private:
             g.open();
         in_.give_up(place, reason);
     }
-    /// Checks that calls return. A call that waits for commands in a lane is stuck until the gate opens or gives up.
+    /// Checks that calls return while a lane is blocked. A call that waits for commands in the blocked lane doesn't
+    /// return until the gate is opened or gives up.
     void check_that_calls_return() {
         for (const auto& g : gates_)
             if (g.is_abandoned()) give_up("lane", "a call that puts something into a lane waits for what is in a lane");
@@ -297,7 +298,7 @@ private:
         check_that_calls_return();
         if (!in_.await([&] { return gate.is_entered(); })) give_up("lane", "never calls what was launched");
     }
-    /// Waits until all lanes that aren't held have had time to run.
+    /// Waits until all lanes that aren't blocked have had time to run.
     void let_others_go_on() {
         auto free = in_.lane(lane_kind::copy, in_.how().chances + 1);
         for (std::size_t i = 0; i < in_.how().chances; ++i) {
@@ -317,7 +318,7 @@ private:
     }
 
     Context& in_;
-    /// Objects to which work in lanes refers. They outlive the lanes.
+    /// Objects that work in lanes refers to. They outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};
