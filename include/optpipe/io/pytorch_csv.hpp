@@ -269,8 +269,8 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
-/// Marks each overlap of a file as a pair if the problem has this pair. Contract: `lanes` has the computations of
-/// `file`.
+/// Turns each `OVERLAP_F_B` of the file into a pair if the problem has this pair. Contract: `lanes` has the
+/// computations of `file`.
 inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
     for (const rank r : lanes.indices()) {
         std::size_t at = 0;

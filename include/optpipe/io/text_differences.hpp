@@ -34,7 +34,7 @@ void write_differences(std::ostream& out, const problem& p, const std::vector<ki
 namespace optpipe {
 namespace detail {
 
-/// The text of a difference relative to a duration `whole`. A negligible difference is written as "0".
+/// Formats `difference` with its sign. A difference that is negligible beside `whole` is written as "0".
 inline std::string difference_text(duration difference, duration whole) {
     constexpr double matters = 1e-4;
     constexpr int digits = 4;

@@ -279,9 +279,10 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The scale for comparisons of memory. The scale is the largest stash, `kv`, `held` of an edge, memory of a pair,
-    /// or device memory limit. A limit counts for no more than the sum of all stashes of its rank. Thus a huge number
-    /// meant as "no limit" doesn't make the comparisons on other ranks too coarse.
+    /// The scale for comparisons of memory. The scale is the largest of these amounts: the stashes, `kv`, `held` of the
+    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the
+    /// sum of all stashes of its rank. Thus a huge number meant as "no limit" doesn't make the comparisons on other
+    /// ranks too coarse.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());

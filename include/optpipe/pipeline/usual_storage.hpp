@@ -23,8 +23,9 @@ namespace optpipe {
 
 /// Makes the storage options of a stage. One of them is `keep`. Each part of the stash that can be recomputed adds two
 /// options. The first recomputes the part inside the backward, and the second ahead of the backward (`-ahead`). With a
-/// link to the host, each option gets two variants. One transfers all of the held memory (`+offload`; `offload` for
-/// `keep`), and the other transfers half of it (`+offload-half`; `offload-half` for `keep`).
+/// link to the host, each option gets two variants. The first variant transfers all of the held memory, and its name
+/// ends in `+offload`. The second transfers half of it, and its name ends in `+offload-half`. The variants of `keep`
+/// are called `offload` and `offload-half`.
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

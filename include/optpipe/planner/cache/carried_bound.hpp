@@ -123,9 +123,9 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// `known` can replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. A microbatch of `asked` then stands
-/// for the microbatch of `known` with the same index. Its factors on memory must not be smaller, and the least ratio of
-/// the other factors lowers the bound. If microbatches differ and there are pairs, only a bound for the same problem is
-/// used, because the factor of a pair is an average, weighted by the durations of its parts.
+/// for the microbatch of `known` with the same index. The factors of `asked` on memory must not be smaller, and the
+/// least ratio of the other factors lowers the bound. If microbatches differ and there are pairs, only a bound for the
+/// same problem is used, because the factor of a pair is an average, weighted by the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,

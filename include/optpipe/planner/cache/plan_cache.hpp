@@ -171,8 +171,9 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. A good plan
-    /// for very different microbatches may be more useful than a hasty plan for similar ones.
+    /// The relative gap of the entry's plan if the entry's microbatches are slices or differ from each other. In all
+    /// other cases, 0. A good plan for very different microbatches may be more useful than a hasty plan for similar
+    /// ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }

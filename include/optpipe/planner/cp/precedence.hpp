@@ -16,9 +16,9 @@
 
 namespace optpipe::cp {
 
-/// Handles a watched literal, `lost`, that became false. Returns `never` if another literal can be watched instead. If
-/// no other literal can be watched, returns the remaining watched literal. This literal is already true, or it must
-/// become true, because all other literals of the clause are false.
+/// Handles a watched literal, `lost`, that became false. If the other watched literal is true, returns it. Otherwise,
+/// watches another literal that isn't false, and returns `never`. If there is no such literal, returns the other
+/// watched literal, which must become true, because all other literals of the clause are false.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);

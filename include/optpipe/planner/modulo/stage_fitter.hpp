@@ -38,8 +38,8 @@ struct rank_occupation {
 class stage_fitter {
 public:
     /// Attempts with numbers below `first_random_attempt` are systematic, and later attempts are random. If no other
-    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they try every systematic
-    /// choice twice.
+    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they include every systematic
+    /// choice at least once.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.

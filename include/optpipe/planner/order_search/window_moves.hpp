@@ -15,8 +15,8 @@
 namespace optpipe::detail {
 
 /// Edits that change all operations of a window in the same way. A steady state needs such edits, because a single
-/// operation or pair that differs from its neighbours usually makes the step longer. A window has several successive
-/// microbatches of one stage, of all stages with the same index on their ranks, or of all stages.
+/// operation or pair that differs from its neighbours usually makes the step longer. A window consists of
+/// several successive microbatches. It covers one stage, the k-th stage of every rank, or all stages.
 ///
 /// The order must have no transfers, because the lanes of transfers aren't merged here.
 class window_moves {

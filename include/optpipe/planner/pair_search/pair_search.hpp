@@ -81,7 +81,7 @@ private:
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
     /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces the
-    /// previous incumbent among the starts. Contract: the mutex is held.
+    /// previous start of this kind, if there is one. Contract: the mutex is held.
     void start_from_incumbent() {
         auto& starts = shared_->starts;
         const double target = state_->objective().value() + state_->slack().value();

@@ -99,8 +99,8 @@ private:
 struct pair_start {
     schedule made{};
     /// The objective of `best`. Before `best` is found, it is the objective of `made`, plus a penalty if a rank exceeds
-    /// its memory limit. The penalty is half of the objective of `made`, times the largest relative excess of a rank.
-    /// The factor 1/2 is a guess.
+    /// its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a share
+    /// of its limit). The factor 1/2 is a guess.
     double value = 0.0;
     /// The best schedule found until now that meets the memory limits. The schedule is empty until one is found.
     schedule best{};

@@ -248,8 +248,8 @@ private:
     /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs
     /// and factors, a pair also lasts at least as long as its two computations together, times 1 + the contention. A
     /// pair also lasts at least as long as its two communications together, times 1 + the contention. An operation in
-    /// no pair lasts as long as its computation and communication together. Of the two values, the smaller one is
-    /// taken.
+    /// no pair lasts as long as its computation and communication together. Each bound is the smaller of the times in a
+    /// pair and in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())

@@ -26,8 +26,8 @@ namespace optpipe {
 /// made no difference above 0.1 %.
 struct rescheduling_parameters {
     /// Largest length of a rescheduled part. The length is the time that the steady state takes for this number of
-    /// microbatches per rank. Warm-up and cool-down each take about the time of one microbatch per rank. Rescheduling a
-    /// longer part makes the schedule worse more often.
+    /// microbatches per rank. Warm-up and cool-down each have a length of about 1. Rescheduling a longer part makes the
+    /// schedule worse more often.
     double most_per_rank = 1.6;
     /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.

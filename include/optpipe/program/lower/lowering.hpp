@@ -507,8 +507,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Indexed by copy of a value: its size in bytes in `copy_bytes_`, its buffer in `held_`, and the number of its
-    /// uses not yet written in `uses_left_`.
+    /// Indexed by copy of a value. For each copy, `copy_bytes_` has the size in bytes, `held_` has the buffer, and
+    /// `uses_left_` has the number of uses that aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// Indexed by operation: the position of its instruction.
     std::vector<std::uint32_t> written_;

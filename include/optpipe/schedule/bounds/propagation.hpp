@@ -29,7 +29,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 
 /// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
 /// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
-/// Times count from the start of the step or, for a span, from the first start on the rank of stage 0. A full backward
+/// Times are measured from the start of the step. If the objective is a span, they are measured from the first start on
+/// the rank of stage 0. A full backward
 /// is an I followed at once by a W.
 struct propagated_order {
     struct window {

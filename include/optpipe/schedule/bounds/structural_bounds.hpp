@@ -24,7 +24,7 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
 /// trivial.
 struct structural_bounds {
-    /// The longer of two times: all work of one rank plus the least time before and after this work, and the time of
+    /// The time of all work on the busiest rank, plus the least time before and after this work. At least the time of
     /// one microbatch through all stages.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero

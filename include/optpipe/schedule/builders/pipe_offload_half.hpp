@@ -11,9 +11,9 @@
 
 namespace optpipe {
 
-/// PipeOffload with half of the stages of each rank offloaded. Of v stages, these are the ⌈v/2⌉ stages with the longest
-/// lifespans. PO-H holds about (v + 2)/(8v) of the stashes of 1F1B. With one stage per rank, every second microbatch is
-/// offloaded.
+/// PipeOffload with half of the stages of each rank offloaded. If a rank has v stages, the ⌈v/2⌉ stages with the
+/// longest lifespans are offloaded. PO-H holds about (v + 2)/(8v) of the stashes of 1F1B. With one stage per rank,
+/// every second microbatch is offloaded.
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";
 

@@ -63,8 +63,8 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair is split again if one part must wait for operations that wait for its
-    /// other part.
+    /// Merges the lists into one order. A pair is split into its parts again if one part depends, through other
+    /// operations, on the other part.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);

@@ -57,7 +57,7 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
 /// only if the sequences in flight can still be finished in order. Each may use the memory that earlier sequences
-/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// release (the banker's algorithm). A sequence needs as much memory as it would take if it ran alone, with full
 /// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
 /// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {

@@ -128,8 +128,8 @@ template <auto Ranks> struct measures_by_rank {
     /// The longest time from the first start to the last end of a rank's computations.
     duration span{};
     double bubble_rate = 0.0;
-    /// The largest share of its `busy` time that any rank spends on recomputation, in operations of its own or inside
-    /// the backward.
+    /// The largest share of its `busy` time that any rank spends on recomputation, in separate operations or inside the
+    /// backward.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};

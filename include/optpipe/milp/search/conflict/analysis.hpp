@@ -11,8 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// The result of conflict analysis. It consists of a clause that holds everywhere and of the level at which the clause
-/// becomes unit.
+/// The result of conflict analysis: a clause that holds everywhere, and the level at which the clause becomes unit.
 struct learned_clause {
     /// The literals of the clause. The first literal becomes implied. The second literal belongs to the level to which
     /// the search backtracks. If the clause is empty, the problem is infeasible.

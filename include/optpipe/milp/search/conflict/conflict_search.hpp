@@ -35,8 +35,8 @@ struct conflict_parameters {
     /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.
     double activity_decay = 0.95;
-    /// Number of conflicts until a restart, as a multiple of the terms of Luby's sequence. A smaller number gives up
-    /// bad first decisions earlier, but repeats more work.
+    /// The search restarts after `restart_unit` times the next term of Luby's sequence, counted in conflicts. A smaller
+    /// unit gives up bad first decisions earlier, but repeats more work.
     std::size_t restart_unit = 100;
     /// Number of propagation rounds between two checks of the clock.
     std::size_t rounds_between_looks = 64;

@@ -246,8 +246,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points count as progress once they have closed a share of the gap. Otherwise, the search could creep in
-    /// tiny steps to an optimum that a relaxation finds at once.
+    /// Better points count as progress only if they have closed a share of the gap. If every better point counted, the
+    /// search could creep in tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;
