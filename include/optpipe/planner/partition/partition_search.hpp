@@ -36,12 +36,11 @@ public:
         for (const auto& each : pipelines_)
             count_ += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
         are_few_ = count_ <= with_.most_listed && cuts_.are_all();
-        for (const auto& each : pipelines_)
-            if (each.space.exists()) bound_by_work_ = std::min(bound_by_work_, each.space.bound());
     }
 
     outcome<partition_plan> run() {
         if (options_.time_limit) search_until_ = *options_.time_limit * with_.search_share;
+        find_bound();
         if (const auto why = begin()) return *why;
         bool may_have_more = search();
         while (options_.time_limit && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
@@ -104,6 +103,12 @@ private:
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
+    /// Finds `bound_of_all_`.
+    void find_bound() {
+        const auto late = is_after(options_.time_limit.value_or(seconds{}) * with_.bound_share);
+        for (const auto& each : pipelines_)
+            if (each.space.exists()) bound_of_all_ = std::min(bound_of_all_, each.space.bound(late));
+    }
     /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
@@ -192,13 +197,13 @@ private:
     [[nodiscard]] duration proven_bound() const {
         auto least = best_objective();
         for (const auto& each : pipelines_) {
-            if (!each.is_listed) return std::min(bound_by_work_, least);
+            if (!each.is_listed) return std::min(bound_of_all_, least);
             for (const auto& other : each.neighbours)
                 least = std::min(least, other.bound);
         }
         for (const auto& each : planned_)
             least = std::min(least, each.planned.bound);
-        return std::max(std::min(bound_by_work_, best_objective()), least);
+        return std::max(std::min(bound_of_all_, best_objective()), least);
     }
     /// Raises the plan's bound to `bound`, which holds for all partitions, if its own bound is lower. If a stop request
     /// cut the search for partitions short, the request is also the plan's reason to end.
@@ -359,8 +364,8 @@ private:
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// The bound on the schedules of all partitions that follows from the work alone.
-    duration bound_by_work_ = duration::unlimited();
+    /// The bound on the schedules of all partitions that follows from their work (`partition_space::bound`).
+    duration bound_of_all_ = duration::unlimited();
     /// The end of the search for other partitions, if there is a time limit.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.

@@ -16,6 +16,7 @@
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/transformer.hpp"
+#include "optpipe/planner/partition/division_bound.hpp"
 #include "optpipe/planner/partition/partition_plan.hpp"
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/schedule/bounds/assignment_prices.hpp"
@@ -214,19 +215,20 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// A lower bound on the objectives of all partitions. All work is divided among all ranks by their speeds, but each
-    /// indivisible piece is on a single rank. A pin may name this rank.
-    [[nodiscard]] duration bound() const {
-        if (!pairing_.has_pairs()) return bound_for(work_of_piece_);
+    /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
+    /// indivisible piece is on a single rank, which a pin may name. For a chain of layers and microbatches without
+    /// factors, `division_bound` raises this bound, at most until `stop`.
+    [[nodiscard]] duration bound(stop_check stop = {}) const {
+        if (!pairing_.has_pairs()) return bound_for(work_of_piece_, stop);
         duration best{};
         for (const auto& each : least_work_in_pairs())
-            best = std::max(best, bound_for(each));
+            best = std::max(best, bound_for(each, stop));
         return best;
     }
 
 private:
     /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
-    [[nodiscard]] duration bound_for(const std::vector<duration>& work_of_piece) const {
+    [[nodiscard]] duration bound_for(const std::vector<duration>& work_of_piece, stop_check stop) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
         double speeds = 0.0;
@@ -242,7 +244,10 @@ private:
             if (at) pinned[*at] += work_of_piece[piece] / given_.speed_of(*at);
             largest = std::max(largest, at ? pinned[*at] : work_of_piece[piece] / fastest);
         }
-        return static_cast<double>(g.microbatches()) * largest;
+        const auto bound = static_cast<double>(g.microbatches()) * largest;
+        if (given_.edges || pipeline_.microbatches.has_factors()) return bound;
+        const division_bound divisions{given_, pipeline_, divisions_.cuts(), work_of_piece, pairing_.has_pairs()};
+        return divisions.applies() ? divisions.raise(bound, stop) : bound;
     }
     /// Several lists of lower bounds on the time for which a rank works on each piece. The bounds hold even if all
     /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs

@@ -1,0 +1,269 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
+/// one stage, or two stages as a loop or as a v.
+///
+/// A rank runs the operations of its pieces for all microbatches. Besides, it is idle
+/// - before its first forward, while a microbatch passes all earlier pieces;
+/// - after its last gradient, while a gradient passes back, as far as no split weight gradients are left for this time;
+/// - before its first gradient, as far as memory holds no more forwards (as in `warm_up_bound`).
+///
+/// `allows` decides exactly whether any division leaves each rank enough time. It adds rank after rank, and keeps all
+/// pairs of ends of first and second stages that can be reached.
+class division_bound {
+public:
+    /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
+    /// `in_pairs` says whether two operations may run at the same time. Contract: each layer feeds the next one,
+    /// microbatches have no factors, and `p` and `pipeline` outlive this object.
+    division_bound(const partition_problem& p, const problem& pipeline, const layer_cuts& cuts,
+                   const std::vector<duration>& work, bool in_pairs)
+        : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)},
+          has_heads_{pipeline.objective != objective_kind::span}, has_tails_{has_heads_ && !in_pairs},
+          has_warm_up_{has_tails_}, before_(1) {
+        for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
+            auto sum = before_.back();
+            sum.work += work[piece];
+            for (const auto layer : cuts.layers_of(piece))
+                add(sum, p.layers[layer]);
+            before_.push_back(sum);
+        }
+        for (const rank r : pipeline.graph.all_ranks())
+            fastest_ = std::max(fastest_, p.speed_of(r));
+        // No gradients pass stages without a backward.
+        const bool have_gradients = p.layers.front().costs.gradients != gradient_kind::none;
+        hops_.resize(pipeline.graph.stages());
+        for (std::size_t s = 1; s < hops_.size(); ++s) {
+            const stage from{s - 1};
+            hops_[s] = {hops_[s - 1].forward + pipeline.hop(from, stage{s}),
+                        hops_[s - 1].gradient + (have_gradients ? pipeline.hop(stage{s}, from) : duration{})};
+        }
+    }
+
+    /// Whether the placement is one of the three.
+    [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
+    /// The largest lower bound found until `stop`, at most about twice `known`. Contract: `known` is a lower bound above
+    /// 0, and `applies()`.
+    [[nodiscard]] duration raise(duration known, stop_check stop) const {
+        constexpr double first_step = 0.01;
+        constexpr double last_step = 1e-4;
+        auto bound = known;
+        auto step = first_step * known;
+        for (; bound < 2.0 * known && !allows(bound + step, stop); step = 2.0 * step)
+            bound += step;
+        while (step > last_step * bound && !stop()) {
+            step = 0.5 * step;
+            if (!allows(bound + step, stop)) bound += step;
+        }
+        return bound;
+    }
+
+private:
+    enum class second_stages : std::uint8_t { none, as_loop, as_v, unknown };
+    /// Sums over pieces, for one microbatch at speed 1.
+    struct sums {
+        duration work{};
+        duration forward{};
+        duration gradient{};
+        memory_size held{};
+        memory_size fixed{};
+
+        friend sums operator-(const sums& a, const sums& b) {
+            return {a.work - b.work, a.forward - b.forward, a.gradient - b.gradient, a.held - b.held,
+                    a.fixed - b.fixed};
+        }
+    };
+    struct hops {
+        duration forward{};
+        duration gradient{};
+    };
+    /// Numbers of pieces: where the ranks' first stages end until now, and where their second stages end (in a loop) or
+    /// begin (in a v).
+    struct ends {
+        std::size_t first = 0;
+        std::size_t second = 0;
+    };
+    /// A rank that has all its work for an objective still before it.
+    struct free_rank {
+        rank here{};
+        duration objective{};
+        /// The time before its first forward, and the time after its last gradient.
+        duration head{};
+        duration tail{};
+        /// Its time for the operations of all microbatches, per time of one microbatch at speed 1.
+        double factor = 1.0;
+    };
+
+    static second_stages second_stages_of(const any_graph& g) {
+        const auto is = [&](std::size_t stages, const auto& rank_of) {
+            bool are_there = g.stages() == stages;
+            for (const stage s : g.all_stages())
+                are_there = are_there && g.rank_of(s).position() == rank_of(s.position());
+            return are_there;
+        };
+        const auto n = g.ranks();
+        if (is(n, [](std::size_t s) { return s; })) return second_stages::none;
+        if (is(2 * n, [n](std::size_t s) { return s % n; })) return second_stages::as_loop;
+        if (is(2 * n, [n](std::size_t s) { return std::min(s, 2 * n - 1 - s); })) return second_stages::as_v;
+        return second_stages::unknown;
+    }
+    void add(sums& sum, const layer_costs& layer) {
+        const auto& c = layer.costs;
+        sum.forward += c.forward;
+        sum.gradient += pipeline_.split_backward ? c.backward_input : c.backward();
+        sum.fixed += layer.static_memory;
+        auto least = memory_size::unlimited();
+        for (const auto& option : listed_storage(layer)) {
+            least = std::min(least, option.held);
+            if (option.offloads()) has_warm_up_ = false; // offloads make room
+        }
+        sum.held += least;
+        if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
+    }
+
+    [[nodiscard]] std::size_t pieces() const { return before_.size() - 1; }
+    [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
+    [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
+
+    /// Whether any division is possible with this objective. True after `stop`.
+    [[nodiscard]] bool allows(duration objective, stop_check stop) const {
+        if (second_ != second_stages::as_loop) return allows(objective, pieces(), stop);
+        for (auto end = ranks(); end + ranks() <= pieces(); ++end)
+            if (allows(objective, end, stop)) return true;
+        return false;
+    }
+    /// The same, where the second stages of a loop begin at `middle`. Otherwise, `middle` is the number of pieces.
+    [[nodiscard]] bool allows(duration objective, std::size_t middle, stop_check stop) const {
+        std::vector<ends> reached{{0, middle}};
+        for (const rank r : pipeline_.graph.all_ranks()) {
+            std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
+            std::vector<ends> next;
+            for (const auto& at : reached) {
+                if (stop()) return true;
+                for_each_end(at, middle, at_work(r, at.first, objective), [&](const ends& to) {
+                    const auto index = to.first * (pieces() + 1) + to.second;
+                    if (is_reached[index] || !may_hold_rest(r, to, middle, objective)) return;
+                    is_reached[index] = true;
+                    next.push_back(to);
+                });
+            }
+            reached = std::move(next);
+        }
+        return !reached.empty();
+    }
+    /// Calls `look(ends)` for all ends of a rank's stages, between those of the earlier ranks at `from` and the end of
+    /// the pieces, that leave the rank enough time.
+    template <class Look>
+    void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
+        const auto most = second_ == second_stages::as_v ? from.second : middle;
+        for (auto to = from.first + 1; to <= most; ++to) {
+            const auto first = before_[to] - before_[from.first];
+            if (!has_time(r, first, {})) return;
+            if (second_ == second_stages::none && has_time(r, first, {}, to)) look(ends{to, middle});
+            if (second_ == second_stages::as_loop)
+                for (auto end = from.second + 1;
+                     end <= pieces() && has_time(r, first, before_[end] - before_[from.second], end); ++end)
+                    look(ends{to, end});
+            if (second_ == second_stages::as_v)
+                for (auto begin = from.second;
+                     begin-- > to && has_time(r, first, before_[from.second] - before_[begin], from.second);)
+                    look(ends{to, begin});
+        }
+    }
+    /// Whether the ranks after `r` may have enough time for the pieces that are left; after the last rank, whether no
+    /// piece is left.
+    [[nodiscard]] bool may_hold_rest(rank r, const ends& at, std::size_t middle, duration objective) const {
+        const auto later = ranks() - 1 - r.position();
+        auto count = (second_ == second_stages::as_v ? at.second : middle) - at.first;
+        auto work = before_[at.first + count].work - before_[at.first].work;
+        if (second_ == second_stages::as_loop) {
+            count += pieces() - at.second;
+            work += before_.back().work - before_[at.second].work;
+        }
+        if (later == 0) return count == 0;
+        const auto speed = given_.rank_speed.empty() ? static_cast<double>(later) : speeds_after(r);
+        const auto next = rank{r.value() + 1};
+        return count >= later && microbatches() * work <= speed * (objective - at_work(next, at.first, objective).head);
+    }
+    [[nodiscard]] double speeds_after(rank r) const {
+        double sum = 0.0;
+        for (const rank later : pipeline_.graph.all_ranks())
+            if (later > r) sum += given_.speed_of(later);
+        return sum;
+    }
+    /// Rank `r` before its work, if its first stage begins after `begin` pieces.
+    [[nodiscard]] free_rank at_work(rank r, std::size_t begin, duration objective) const {
+        constexpr double rounding = 1e-9;
+        free_rank found{r, (1.0 + rounding) * objective, {}, {}, microbatches() / given_.speed_of(r)};
+        const auto& passed = hops_[r.position()]; // stage r is the rank's first
+        if (has_heads_) found.head = before_[begin].forward / fastest_ + passed.forward;
+        if (has_tails_) found.tail = before_[begin].gradient / fastest_ + passed.gradient;
+        return found;
+    }
+    /// Whether the rank has enough time and memory for a first stage and a second stage.
+    [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
+        const auto limit = pipeline_.memory_limit[r.here];
+        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false;
+        if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
+        const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
+        return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
+    }
+    /// The same, if the rank's last stage ends after `last_end` pieces.
+    [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second,
+                                std::size_t last_end) const {
+        if (!has_time(r, first, second)) return false;
+        if (!has_warm_up_) return true;
+        const auto last = second_ == second_stages::none      ? r.here.position()
+                          : second_ == second_stages::as_loop ? ranks() + r.here.position()
+                                                              : 2 * ranks() - 1 - r.here.position();
+        const auto first_gradient = (before_.back().forward + (before_.back() - before_[last_end]).gradient) / fastest_ +
+                                    hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
+        const auto limit = pipeline_.memory_limit[r.here] - first.fixed - second.fixed;
+        const auto after = r.factor * (first.work + second.work) -
+                           forwards_within(limit, first, second) / given_.speed_of(r.here);
+        return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
+    }
+    /// The most time of forwards, at speed 1, whose stashes fit in `limit` together: of both stages, the one with more
+    /// time per stash comes first.
+    [[nodiscard]] duration forwards_within(memory_size limit, sums first, sums second) const {
+        if (first.forward * second.held.value() < second.forward * first.held.value()) std::swap(first, second);
+        duration most{};
+        for (const auto& each : {first, second}) {
+            const bool fit_all = microbatches() * each.held <= limit;
+            const auto count = fit_all ? microbatches() : std::max(0.0, limit / each.held);
+            most += count * each.forward;
+            limit -= count * each.held;
+        }
+        return most;
+    }
+
+    const partition_problem& given_;
+    const problem& pipeline_;
+    second_stages second_;
+    bool has_heads_;
+    bool has_tails_;
+    bool has_warm_up_;
+    /// For each number of pieces, the sums over the first pieces; for each stage, the hops before it.
+    std::vector<sums> before_;
+    std::vector<hops> hops_;
+    double fastest_ = 0.0;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,131 @@
+#include "optpipe/planner/partition/division_bound.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/partition/partition_space.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "oracle/random_cases.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+using namespace optpipe;
+
+namespace {
+
+enum class stages_of_rank : std::uint8_t { one, loop, v };
+
+problem pipeline(stages_of_rank which, std::size_t ranks, std::size_t microbatches, memory_size limit) {
+    const auto g = to_any_graph(graph<dynamic, dynamic>{ranks, microbatches});
+    problem p{g, per_stage<stage_costs>(ranks)};
+    for (auto& each : p.memory_limit)
+        each = limit;
+    if (which == stages_of_rank::loop) return with_placement(p, placement::loop<>{2});
+    return which == stages_of_rank::v ? with_placement(p, placement::v{}) : p;
+}
+layer_costs layer(double forward, double input, double weight, double stash) {
+    layer_costs one;
+    one.costs = {duration{forward}, duration{input}, duration{weight}, memory_size{stash}, memory_size{stash / 2}, {}};
+    return one;
+}
+/// `layers` equal layers with passes of one unit.
+partition_problem equal_layers(std::size_t layers, problem on) {
+    partition_problem p;
+    p.layers.assign(layers, layer(1, 1, 1, 1));
+    p.pipelines = {std::move(on)};
+    return p;
+}
+duration bound_of(const partition_problem& p) {
+    const auto cuts = detail::cuts_of(p);
+    return detail::partition_space{p, cuts, 0}.bound();
+}
+constexpr double precision = 2e-4;
+
+/// Random layers on a random pipeline: full or split backwards, tight memory, frozen layers, ranks of different speed.
+partition_problem drawn(random_numbers& random) {
+    const auto number = [&](std::size_t least, std::size_t most) {
+        return static_cast<double>(random.between(least, most));
+    };
+    const auto which = static_cast<stages_of_rank>(random.below(3));
+    const auto ranks = random.between(2, 3);
+    auto on = pipeline(which, ranks, random.between(1, 5), memory_size{number(5, 25)});
+    on.p2p = hop_times<>{duration{number(0, 3)}};
+    on.split_backward = random.chance(70);
+    if (random.chance(10)) on.objective = objective_kind::span;
+    partition_problem p;
+    const auto layers = on.graph.stages() + random.between(0, 2);
+    const std::size_t frozen = random.chance(20) ? 1 : 0;
+    for (std::size_t i = 0; i < layers; ++i) {
+        p.layers.push_back(layer(number(1, 12), number(1, 12), number(1, 12), number(0, 3)));
+        p.layers.back().static_memory = memory_size{number(0, 2)};
+        if (i >= frozen) continue;
+        auto& c = p.layers.back().costs;
+        c.gradients = gradient_kind::none;
+        c.backward_input = c.backward_weight = duration{};
+        c.weight_stash = memory_size{};
+    }
+    if (random.chance(30)) {
+        p.rank_speed.assign(ranks, 1.0);
+        p.rank_speed.front() = 2.0;
+    }
+    p.pipelines = {std::move(on)};
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("the last rank begins when a microbatch has passed all others") {
+    const auto p = equal_layers(4, pipeline(stages_of_rank::one, 4, 8, memory_size::unlimited()));
+    CHECK(bound_of(p).value() == doctest::Approx(3 * 8 + 3).epsilon(precision));
+}
+
+TEST_CASE("layers are indivisible: of five layers, one of two ranks has three") {
+    const auto p = equal_layers(5, pipeline(stages_of_rank::one, 2, 8, memory_size::unlimited()));
+    CHECK(bound_of(p).value() == doctest::Approx(3 * 3 * 8).epsilon(precision));
+}
+
+TEST_CASE("a rank whose memory is full of stashes waits for its first gradient") {
+    // Rank 0 has at most 3 of 8 layers, as its load would be too large otherwise. 4 stashes of a layer fit.
+    const auto free = equal_layers(8, pipeline(stages_of_rank::one, 4, 8, memory_size::unlimited()));
+    const auto tight = equal_layers(8, pipeline(stages_of_rank::one, 4, 8, memory_size{4}));
+    CHECK(bound_of(free).value() == doctest::Approx(6 * 8 + 6).epsilon(precision));
+    // Rank 0 with 2 layers: its first gradient starts after 8 forwards and 6 gradients, and 2 × 2 forwards fit before.
+    CHECK(bound_of(tight).value() == doctest::Approx(8 + 6 + 6 * 8 - 4).epsilon(precision));
+}
+
+TEST_CASE("random layers: no partition has a schedule below the bound") {
+    random_numbers random{20261129};
+    std::size_t raised = 0;
+    std::size_t planned = 0;
+    const auto cases = oracle::random_cases(160);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        CAPTURE(i);
+        const auto p = drawn(random);
+        if (!validate(p).empty()) continue;
+        const auto cuts = detail::cuts_of(p);
+        const detail::partition_space space{p, cuts, 0};
+        if (!space.exists()) continue;
+        const auto bound = space.bound();
+        duration all{};
+        double speeds = 0.0;
+        for (const auto& each : p.layers)
+            all += each.costs.forward + each.costs.backward();
+        for (const rank r : p.pipelines.front().graph.all_ranks())
+            speeds += p.speed_of(r);
+        const auto average = static_cast<double>(p.pipelines.front().graph.microbatches()) / speeds * all;
+        raised += bound > 1.01 * average ? 1 : 0;
+        space.for_each({}, [&](const detail::layer_division& each) {
+            if (space.bound_of(each, {}) >= bound) return; // no schedule is shorter than this
+            plan_options quick;
+            quick.without = {"milp", "cp"};
+            const auto found = plan(space.with(each), quick);
+            if (!found) return;
+            ++planned;
+            CHECK(found->objective >= (1.0 - 1e-9) * bound);
+        });
+    }
+    CHECK(raised >= cases / 2);
+    CHECK((planned > 0 || cases < 40));
+}
