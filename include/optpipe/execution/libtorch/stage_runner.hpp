@@ -82,15 +82,16 @@ public:
         std::size_t microbatches = 1;
     };
 
-    /// `model` and `meters` outlive this object. Throws `error` if Python's autograd is in use.
-    stage_runner(const training& model, const place& where, std::vector<stash_option> options, byte_meters& meters)
+    /// `model` and `memory` outlive this object. Throws `error` if Python's autograd is in use.
+    stage_runner(const training& model, const place& where, std::vector<stash_option> options, stash_memory& memory)
         : model_{model}, module_{model.stages[where.self.position()]}, place_{where}, options_{std::move(options)},
-          meters_{meters} {
+          memory_{memory} {
         install_saving_engine();
-        for (const auto* const owned : {&module_.parameters, &module_.buffers})
-            for (const auto& each : *owned)
+        for (const auto* const owned : {&module_.buffers, &module_.parameters})
+            for (const auto& each : *owned) {
                 weights_.insert(each.storage().data());
-        if (!module_.parameters.empty()) device_ = module_.parameters.front().device();
+                device_ = owned->front().device();
+            }
         anchor_ = at::empty({0}, at::TensorOptions{at::kFloat}.device(device_)).requires_grad_();
     }
     stage_runner(const stage_runner&) = delete;
@@ -149,7 +150,7 @@ private:
     const stage_module& module_;
     place place_;
     std::vector<stash_option> options_;
-    byte_meters& meters_;
+    stash_memory& memory_;
     stash::weight_addresses weights_{};
     at::Device device_ = at::kCPU;
     at::Tensor anchor_{};
@@ -167,7 +168,7 @@ inline stage_runner::forward_result stage_runner::forward(std::size_t step, micr
     if (may_draw) random.emplace(device_, seed(step, m));
     const auto needed = needed_by_weight_.find(how);
     auto now = std::make_unique<cell>(
-        std::make_unique<stash>(meters_, weights_, options_[how].recomputed,
+        std::make_unique<stash>(memory_, weights_, options_[how].recomputed,
                                 needed == needed_by_weight_.end() ? nullptr : &needed->second, may_draw));
     auto taken = inputs;
     if (!is_first()) {
@@ -317,12 +318,14 @@ inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how
 
 inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& inputs, storage_index how) {
     using clock = std::chrono::steady_clock;
-    const auto before = meters_.device.now();
+    const auto before = memory_.device.now();
     const auto timed = [&](rehearsal::of_operation& into, const auto& work) {
+        synchronize(device_);
         const auto start = clock::now();
         work();
+        synchronize(device_);
         into.seconds = std::chrono::duration<double>{clock::now() - start}.count();
-        into.bytes = meters_.device.now() - before;
+        into.bytes = memory_.device.now() - before;
     };
     const microbatch m{};
     forward_result done;

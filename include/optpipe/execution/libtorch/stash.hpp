@@ -72,11 +72,11 @@ public:
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed`: names of the parts to recompute. `needed_by_weight`: keys of the tensors that W needs; null while
-    /// that isn't known. `draws_random`: whether the forward may draw random numbers. `meters`, `weights` and the two
+    /// that isn't known. `draws_random`: whether the forward may draw random numbers. `memory`, `weights` and the two
     /// lists outlive the stash.
-    stash(byte_meters& meters, const weight_addresses& weights, const std::vector<std::string>& recomputed,
+    stash(stash_memory& memory, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
-        : meters_{meters}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
+        : memory_{memory}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
           draws_random_{draws_random} {}
 
     [[nodiscard]] std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
@@ -120,7 +120,7 @@ private:
             if (const auto item = weak.lock()) visit(*item);
     }
 
-    byte_meters& meters_;
+    stash_memory& memory_;
     const weight_addresses& weights_;
     const std::vector<std::string>& recomputed_;
     const saved_keys* needed_by_weight_;
@@ -227,7 +227,7 @@ inline item_pointer stash::pack(const at::Tensor& tensor, std::optional<saved_ke
     if (!item->memory) {
         const bool is_workspace = phase_ == stash_phase::input_gradient || phase_ == stash_phase::weight_gradient ||
                                   phase_ == stash_phase::full_backward;
-        known = item->memory = std::make_shared<block>(storage, meters_, !is_workspace);
+        known = item->memory = std::make_shared<block>(storage, memory_, !is_workspace);
     }
     item->key = key ? *key : saved_key{saved_key::group::forward, 0, count_++};
     item->type = tensor.scalar_type();

@@ -18,8 +18,8 @@
 namespace optpipe::threads {
 
 /// Calls `body(executor)` for every rank, each on its own thread. Throws the first error in the order of ranks. If a
-/// body throws, the run ends for all ranks.
-template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
+/// body throws, the run ends for all ranks. `ranks`: a cluster of executors, such as `threads::cluster`.
+template <class Cluster, class Body> void on_all_ranks(Cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
     const auto run_rank = [&](rank r) {
         try {
