@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,7 +32,9 @@ template <class Visit> void for_each_plan_of_one_rank(const Visit& visit) {
     at::set_num_threads(1);
     for (std::uint64_t seed = 7200; seed < 7206; ++seed) {
         CAPTURE(seed);
-        const auto of = make_case(to_any_graph(graph<1, 6, placement::loop<3>>{}), gpipe, seed, seed % 2 == 0);
+        const auto shape = to_any_graph(graph<1, 6, placement::loop<3>>{});
+        const auto of =
+            seed % 2 == 0 ? make_case(shape, gpipe, seed, true) : make_case(shape, quick_adaptive, seed, false);
         CHECK(measure(of.tight, of.plan).offloads > 0);
         visit(of);
     }
@@ -96,27 +100,30 @@ TEST_CASE("copies are so late that a wait that is missing is seen") {
 }
 
 TEST_CASE("memory is freed by the first task of the lane that allocated it, after the task that used it last") {
-    for_each_plan_of_one_rank([](const case_of_all_options& of) {
+    std::map<operation_kind, std::size_t> freed;
+    for_each_plan_of_one_rank([&](const case_of_all_options& of) {
         const auto p = (*lower(of.tight, of.plan, libtorch::lowering_defaults()))[rank{0}];
-        const auto place_of = [&](const operation& op) {
-            const auto found = std::find_if(p.instructions.begin(), p.instructions.end(), [&](const instruction& each) {
-                return each.kind != instruction_kind::exchange && each.op == op;
-            });
-            return static_cast<std::size_t>(found - p.instructions.begin());
-        };
-        std::vector<std::pair<std::size_t, std::size_t>> pairs;
-        std::size_t offloads = 0;
+        std::map<operation, std::size_t> place;
+        for (std::size_t i = 0; i < p.instructions.size(); ++i)
+            place[p.instructions[i].op] = i;
+        std::vector<std::pair<std::size_t, std::size_t>> pairs, earlier;
         for (const auto& [next, users] : libtorch::memory_freed_before(p))
             for (const auto& user : users) {
-                pairs.emplace_back(place_of(user), place_of(next));
-                offloads += user.kind == operation_kind::offload;
-                if (user.kind == operation_kind::offload) CHECK(!is_transfer(next.kind));
-                if (user.kind != operation_kind::offload) CHECK(is_transfer(next.kind));
+                ++freed[user.kind];
+                CHECK(is_transfer(next.kind) == (user.kind != operation_kind::offload));
+                pairs.emplace_back(place.at(user), place.at(next));
+                for (std::size_t i = place.at(user) + 1; i < place.at(next); ++i)
+                    if (p.instructions[i].lane == p.instructions[place.at(next)].lane)
+                        earlier.emplace_back(place.at(user), i);
             }
-        const auto ordered = program_graph{std::span{&p, 1}, {}}.ordered(0, pairs);
+        const program_graph graph{std::span{&p, 1}, {}};
+        const auto ordered = graph.ordered(0, pairs);
         CHECK(std::find(ordered.begin(), ordered.end(), false) == ordered.end());
-        CHECK(offloads > 0);
+        const auto too_early = graph.ordered(0, earlier);
+        CHECK(std::find(too_early.begin(), too_early.end(), true) == too_early.end());
     });
+    for (const auto kind : {operation_kind::offload, operation_kind::reload, operation_kind::backward_weight})
+        CHECK(freed[kind] > 0);
 }
 
 TEST_CASE("memory that is still used when its operation ends is kept to the end of the step") {
