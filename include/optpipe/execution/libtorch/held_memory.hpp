@@ -70,10 +70,10 @@ namespace detail {
 /// Memory of stashes for lanes that run tasks later than these are issued, such as CUDA streams. The allocator gives
 /// freed memory to the next tensor of the lane that allocated it, without asking whether other lanes still use it.
 /// Memory that a task of another lane uses last is therefore held until a task of the allocating lane starts after it,
-/// as the program's markers say. Nothing waits for this, and no more memory is held than the plan counts for the
-/// operations that are under way.
+/// as the program's markers say. No lane and no thread waits for that.
 ///
-/// All calls come from the thread that issues.
+/// Each lane has memory of its own, so LibTorch may have more memory than the plan counts: as much as reloaded stashes
+/// take at once. All calls come from the thread that issues.
 class held_memory : public stash_memory {
 public:
     explicit held_memory(const rank_program& p) : freed_before_{memory_freed_before(p)} {}
