@@ -9,6 +9,7 @@
 #include "optpipe/pipeline/storage.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <chrono>
@@ -119,7 +120,8 @@ public:
     }
 
     /// Runs one microbatch and forgets its gradients. Learns which saved tensors W needs, and whether the stage draws
-    /// random numbers. Without split backwards, the full backward counts as `backward_input`.
+    /// random numbers. Without split backwards, the full backward counts as `backward_input`. `inputs` may be on
+    /// another device.
     rehearsal rehearse(const tensors& inputs, storage_index how);
 
 private:
@@ -310,9 +312,14 @@ private:
 };
 
 inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how) {
+    const c10::DeviceGuard here{device_};
     const rehearsal_scope scope{module_};
+    auto own = inputs;
+    if (!weights_.empty()) // the weights say where the stage is
+        for (auto& each : own)
+            each = each.to(device_);
     rehearsal result;
-    rehearse_operations(result, inputs, how);
+    rehearse_operations(result, own, how);
     return result;
 }
 

@@ -28,7 +28,8 @@ namespace optpipe::libtorch {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }
 
-/// The memory of stashes on a GPU. Copies are put into the current stream; the memory on the host is pinned.
+/// The memory of stashes on a GPU. Copies are put into the current stream of the current device; the memory on the host
+/// is pinned.
 class cuda_memory final : public held_memory {
 public:
     using held_memory::held_memory;
