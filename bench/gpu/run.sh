@@ -13,9 +13,9 @@
 #
 # The script needs no network, and no packages except a C++ compiler, CMake and the CUDA Toolkit. The planner is included if
 # Eigen and oneTBB are installed, tests of two processes if NCCL is, and plans in PyTorch if the Python that OPTPIPE_PYTHON
-# names (by default python3) has torch for CUDA. These plans come last; with --parts libtorch,libtorch_example,run_plan they
-# are run alone. The results list the parts that were left out. The exit status is 0 if all went well, 1 if a part failed,
-# and 2 if something is missing.
+# names (by default python3) has torch for CUDA, also with `--built`. These plans come last, and alone with
+# `--parts libtorch,libtorch_example,run_plan`. The results list the parts that were left out. The exit status is 0 if all
+# went well, 1 if a part failed, and 2 if something is missing.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
@@ -139,6 +139,7 @@ part() {
     is_wanted "$name" || return 0
     shift 2
     local shown=${*//$work/OUT}
+    shown=${shown/#"$python" /python }
     local left=$((all_seconds - SECONDS))
     if ((left < 10)); then
         status=124
