@@ -12,8 +12,10 @@
 # machine without a GPU. `--built` runs these programs: it needs only build/cuda/bin and the shared libraries.
 #
 # The script needs no network, and no packages except a C++ compiler, CMake and the CUDA Toolkit. The planner is included if
-# Eigen and oneTBB are installed, and tests of two processes if NCCL is. The results list the parts that were left out. The
-# exit status is 0 if all went well, 1 if a part failed, and 2 if something is missing.
+# Eigen and oneTBB are installed, tests of two processes if NCCL is, and plans in PyTorch if the Python that OPTPIPE_PYTHON
+# names (by default python3) has torch for CUDA, also with `--built`. These plans come last, and alone with
+# `--parts libtorch,libtorch_example,run_plan`. The results list the parts that were left out. The exit status is 0 if all
+# went well, 1 if a part failed, and 2 if something is missing.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
@@ -74,12 +76,19 @@ if ((${#missing[@]} > 0)); then
     exit 2
 fi
 
+# Where PyTorch's CMake files are, if it is here.
+python=${OPTPIPE_PYTHON:-python3}
+torch=$("$python" -c 'import torch; print(torch.version.cuda and torch.utils.cmake_prefix_path or "")' 2>/dev/null)
+
 # The programs, and the commit that they were built from.
 readonly bin=build/cuda/bin
 build() {
+    local with_torch=(-DOPTPIPE_BUILD_EXAMPLES=OFF)
+    [[ -z $torch ]] ||
+        with_torch=(-DOPTPIPE_BUILD_EXAMPLES=AUTO -DOPTPIPE_WITH_LIBTORCH=AUTO -DCMAKE_PREFIX_PATH="$torch")
     # Warnings of another compiler than the project's are no reason to measure nothing.
     cmake --fresh --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
-        -DOPTPIPE_BUILD_EXAMPLES=OFF -DOPTPIPE_BUILD_BENCH=AUTO &&
+        "${with_torch[@]}" -DOPTPIPE_BUILD_BENCH=AUTO &&
         cmake --build build/cuda --target bench_gpu -j "$(nproc)" &&
         (git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) >build/cuda/bin/commit
 }
@@ -130,6 +139,7 @@ part() {
     is_wanted "$name" || return 0
     shift 2
     local shown=${*//$work/OUT}
+    shown=${shown/#"$python" /python }
     local left=$((all_seconds - SECONDS))
     if ((left < 10)); then
         status=124
@@ -185,7 +195,7 @@ write_results() {
 
 if [[ $mode == all ]]; then
     export -f build
-    export generator
+    export generator torch
     if ! part build 280 bash -c build; then
         cat "$work/build.log" >&2
         exit 2
@@ -246,6 +256,20 @@ training training-4-streams 70 "${four[@]}" --on streams
 training training-4-green-tf32 60 "${four[@]}" --on green-contexts --products tf32
 training training-8-green 100 "${eight[@]}" --on green-contexts
 training storage-8-green-tf32 150 "${eight[@]}" --on green-contexts --products tf32 --storage options
+
+# Plans in PyTorch, from C++ and from Python.
+if [[ -x $bin/gpu_libtorch ]]; then
+    part libtorch 100 $bin/gpu_libtorch --out "$work/libtorch"
+    part libtorch_example 60 $bin/example_libtorch_cuda
+else
+    left_out libtorch "as LibTorch for CUDA isn't installed"
+    left_out libtorch_example "as LibTorch for CUDA isn't installed"
+fi
+if [[ -n $torch && -x $bin/optpipe ]]; then
+    part run_plan 150 "$python" bench/gpu/torch_plans.py --optpipe $bin/optpipe --out "$work/run_plan"
+else
+    left_out run_plan "as Python has no torch for CUDA, or the program optpipe isn't built"
+fi
 
 if [[ -n ${unknown//,/} ]]; then
     echo "there is no part ${unknown:1:-1}" >&2

@@ -19,18 +19,19 @@ using libtorch::tensors;
 /// The values after their way through a message.
 tensors sent(const message_layout& by, const tensors& values) {
     std::vector<std::byte> message(by.bytes());
-    by.write(values, message);
-    const auto found = by.read(message, at::kCPU);
+    by.write(values, message, at::kCPU);
+    const auto found = by.read(message, at::kCPU, at::kCPU);
     message.assign(message.size(), std::byte{}); // tensors have memory of their own
     return found;
 }
 
-TEST_CASE("a message brings tensors of all types and sizes, in any memory order, and says which are undefined") {
+TEST_CASE(
+    "a message brings tensors of all types and sizes, in any memory order, and zeros for those that are undefined") {
     const tensors values{at::rand({3, 5}, at::kDouble).t(), at::arange(7), at::ones({2, 1}, at::kBool),
                          at::rand({}, at::kFloat), at::empty({0, 4}, at::kHalf)};
     const message_layout layout{values};
-    CHECK(layout.bytes() == 5 + 15 * 8 + 7 * 8 + 2 + 4);
-    CHECK(libtorch::message_bytes(values) == layout.bytes());
+    CHECK(layout.bytes() == 15 * 8 + 7 * 8 + 2 + 4);
+    CHECK(libtorch::message_bytes(values) == 256);
     const auto found = sent(layout, values);
     REQUIRE(found.size() == values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -40,7 +41,8 @@ TEST_CASE("a message brings tensors of all types and sizes, in any memory order,
     }
     const auto gradients = sent(layout, {values[0], {}, {}, values[3], {}});
     CHECK(at::equal(gradients[0], values[0]));
-    CHECK(!gradients[1].defined());
+    CHECK(at::equal(gradients[1], at::zeros_like(values[1])));
+    CHECK(at::equal(gradients[2], at::zeros_like(values[2])));
     CHECK(at::equal(gradients[3], values[3]));
 }
 
@@ -48,11 +50,13 @@ TEST_CASE("tensors of other types and sizes, and messages that are too small, ar
     const message_layout layout{{at::ones({3, 2})}};
     std::vector<std::byte> message(layout.bytes());
     for (const auto& other : {at::ones({2, 3}), at::ones({3, 2}, at::kLong)})
-        CHECK_THROWS_WITH_AS(layout.write({other}, message), doctest::Contains("other tensors"), error);
-    CHECK_THROWS_WITH_AS(layout.write({}, message), doctest::Contains("other tensors"), error);
+        CHECK_THROWS_WITH_AS(layout.write({other}, message, at::kCPU), doctest::Contains("other tensors"), error);
+    CHECK_THROWS_WITH_AS(layout.write({}, message, at::kCPU), doctest::Contains("other tensors"), error);
     const std::span<std::byte> small{message.data(), message.size() - 1};
-    CHECK_THROWS_WITH_AS(layout.write({at::ones({3, 2})}, small), doctest::Contains("libtorch::message_bytes"), error);
-    CHECK_THROWS_WITH_AS(static_cast<void>(layout.read(small, at::kCPU)), doctest::Contains("25 bytes"), error);
+    CHECK_THROWS_WITH_AS(layout.write({at::ones({3, 2})}, small, at::kCPU),
+                         doctest::Contains("libtorch::message_bytes"), error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(layout.read(small, at::kCPU, at::kCPU)), doctest::Contains("24 bytes"),
+                         error);
 }
 
 } // namespace

@@ -42,22 +42,24 @@ struct stage_impl : torch::nn::Module {
     torch::nn::LayerNorm normalize{torch::nn::LayerNormOptions{{width}}};
 };
 
-inline at::Tensor input_of(std::size_t step, microbatch m) {
+inline at::Tensor input_of(std::size_t step, microbatch m, at::Device on = at::kCPU) {
     const auto first = static_cast<double>(1 + step * 31 + m.position());
-    return at::sin(first * at::arange(samples * width, at::kDouble)).view({samples, width});
+    const auto numbers = at::arange(samples * width, at::TensorOptions{at::kDouble}.device(on));
+    return at::sin(first * numbers).view({samples, width});
 }
 
-inline optpipe::libtorch::training training_of(std::size_t stages, bool shares_weights = false) {
+inline optpipe::libtorch::training training_of(std::size_t stages, bool shares_weights = false,
+                                               at::Device on = at::kCPU) {
     torch::manual_seed(5);
     optpipe::libtorch::training model;
     for (std::size_t s = 0; s < stages; ++s) {
         auto module = std::make_shared<stage_impl>(shares_weights);
-        module->to(at::kDouble);
+        module->to(on, at::kDouble);
         model.stages.push_back(optpipe::libtorch::stage_of(std::move(module)));
     }
-    model.input = [](std::size_t step, microbatch m) { return tensors{input_of(step, m)}; };
-    model.loss = [](const tensors& output, std::size_t step, microbatch m) {
-        return at::mse_loss(output.front(), input_of(step + 1, m));
+    model.input = [on](std::size_t step, microbatch m) { return tensors{input_of(step, m, on)}; };
+    model.loss = [on](const tensors& output, std::size_t step, microbatch m) {
+        return at::mse_loss(output.front(), input_of(step + 1, m, on));
     };
     model.recomputed["selective"] = {"inner"};
     model.seed = 11;
@@ -74,7 +76,7 @@ inline std::vector<tensors> gradients_in_one_piece(const optpipe::libtorch::trai
         auto values = model.input(step, m);
         for (std::size_t s = 0; s < stages; ++s) {
             const auto seed = optpipe::libtorch::seed_of(model, step, stage{s}, m, count);
-            const optpipe::libtorch::random_scope random{at::kCPU, seed};
+            const optpipe::libtorch::random_scope random{values.front().device(), seed};
             values = model.stages[s].forward(values);
         }
         const auto loss = model.loss(values, step, m) / static_cast<double>(count);

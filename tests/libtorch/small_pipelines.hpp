@@ -97,8 +97,9 @@ struct case_of_all_options {
 };
 
 template <class Builder>
-case_of_all_options make_case(const any_graph& shape, const Builder& build, std::uint64_t seed, bool offloads_parts) {
-    const auto model = small_model::training_of(shape.stages());
+case_of_all_options make_case(const any_graph& shape, const Builder& build, std::uint64_t seed, bool offloads_parts,
+                              at::Device on = at::kCPU) {
+    const auto model = small_model::training_of(shape.stages(), false, on);
     const auto p = problem_of(model, shape, offloads_parts);
     const auto plain = build_schedule(mixed_storage::without_options(p), build);
     REQUIRE(plain.has_value());
@@ -109,13 +110,14 @@ case_of_all_options make_case(const any_graph& shape, const Builder& build, std:
 
 /// Visits eight problems, with linear, loop and v placements and with tight memory: those whose number of ranks
 /// `takes` accepts.
-template <class Takes, class Visit> void for_each_case(const Takes& takes, const Visit& visit) {
+template <class Takes, class Visit>
+void for_each_case(const Takes& takes, const Visit& visit, at::Device on = at::kCPU) {
     at::set_num_threads(1);
     std::uint64_t seed = 7000;
     const auto run = [&](const auto& shape, const auto& build, bool offloads_parts) {
         const auto own_seed = seed++;
         CAPTURE(own_seed);
-        if (takes(shape.ranks())) visit(make_case(to_any_graph(shape), build, own_seed, offloads_parts));
+        if (takes(shape.ranks())) visit(make_case(to_any_graph(shape), build, own_seed, offloads_parts, on));
     };
     run(graph<2, 4>{}, gpipe, false);
     run(graph<2, 8>{}, zero_bubble_h1, true);

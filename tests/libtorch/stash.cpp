@@ -27,31 +27,31 @@ const stash_option selective{true, 0.0, {"inner"}};
 
 /// The gradients of the input and the weights of one microbatch of the second stage.
 tensors gradients_with(const libtorch::training& model, const stash_option& how, bool splits) {
-    libtorch::byte_meters meters;
-    libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {how}, meters};
+    libtorch::stash_memory memory;
+    libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {how}, memory};
     const tensors inputs{small_model::input_of(0, microbatch{})};
     static_cast<void>(runner.rehearse(inputs, 0));
     small_model::forget_gradients(model);
     auto [now, outputs] = runner.forward(0, microbatch{}, inputs, 0);
     if (how.share > 0.0) {
-        const auto bytes = meters.device.now();
+        const auto bytes = memory.device.now();
         now->saved->move_to_host(how.share);
-        CHECK(meters.device.now() == 0);
-        CHECK(meters.host.now() == bytes);
+        CHECK(memory.device.now() == 0);
+        CHECK(memory.host.now() == bytes);
         now->saved->move_to_device();
-        CHECK(meters.device.now() == bytes);
-        CHECK(meters.host.now() == 0);
+        CHECK(memory.device.now() == bytes);
+        CHECK(memory.host.now() == 0);
     }
     if (how.is_ahead) {
-        const auto before = meters.device.now();
+        const auto before = memory.device.now();
         now->saved->recompute();
-        CHECK(meters.device.now() > before);
+        CHECK(memory.device.now() > before);
     }
     const tensors gradient{at::cos(outputs.front())};
     auto all = splits ? runner.backward_input(*now, gradient) : runner.backward(*now, gradient);
     if (splits) runner.backward_weight(*now);
     now.reset();
-    CHECK(meters.device.now() == 0);
+    CHECK(memory.device.now() == 0);
     for (const auto& each : model.stages[1].parameters)
         all.push_back(each.grad());
     return all;
@@ -99,8 +99,8 @@ void check_outputs_beside(bool shares_weights) {
     };
     const tensors inputs{at::arange(3), small_model::input_of(0, microbatch{})};
     const auto gradients_of = [&](bool splits) {
-        libtorch::byte_meters meters;
-        libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {keep}, meters};
+        libtorch::stash_memory memory;
+        libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {keep}, memory};
         static_cast<void>(runner.rehearse(inputs, 0));
         small_model::forget_gradients(model);
         auto [now, outputs] = runner.forward(0, microbatch{}, inputs, 0);
@@ -147,8 +147,8 @@ TEST_CASE("recomputation happens under the autocast of the forward") {
         model.stages.push_back({forward, inner->parameters(), {}});
     model.input = [](std::size_t step, microbatch m) { return tensors{small_model::input_of(step, m).to(at::kFloat)}; };
     const auto gradient_with = [&](const stash_option& how) {
-        libtorch::byte_meters meters;
-        libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {how}, meters};
+        libtorch::stash_memory memory;
+        libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {how}, memory};
         auto [now, outputs] = runner.forward(0, microbatch{}, model.input(0, microbatch{}), 0);
         const bool is_cast = outputs.front().scalar_type() == at::kBFloat16;
         CHECK(is_cast);
@@ -166,8 +166,8 @@ TEST_CASE("a forward that saves other tensors when it is repeated is refused") {
     model.stages[1].forward = [=](const tensors& inputs) {
         return ++*calls % 2 == 1 ? forward(inputs) : tensors{at::tanh(inputs.front())};
     };
-    libtorch::byte_meters meters;
-    libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {ahead}, meters};
+    libtorch::stash_memory memory;
+    libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {ahead}, memory};
     auto done = runner.forward(0, microbatch{}, {small_model::input_of(0, microbatch{})}, 0);
     CHECK_THROWS_WITH_AS(done.now->saved->recompute(), doctest::Contains("when it was recomputed"), error);
 }

@@ -11,11 +11,11 @@
 
 namespace optpipe::libtorch {
 
-/// Moves the tensors of a stash between the device and the host. The label of the task tells which stash.
-class copy_engine {
+/// Moves tensors of a stash between the device and the host; the task's label names the stash.
+template <class Lane> class copy_engine {
 public:
     explicit copy_engine(rank_model& of) : of_{&of} {}
-    void copy(threads::lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces) const {
+    void copy(Lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces) const {
         on.launch(label, work{of_, label.op});
     }
 
@@ -23,26 +23,24 @@ private:
     struct work {
         rank_model* of;
         operation op;
-        void operator()(threads::lane&) const { op.kind == operation_kind::offload ? of->offload(op) : of->reload(op); }
+        void operator()(Lane& on) const { of->copy(on, op); }
     };
     rank_model* of_;
 };
 
-/// A rank that uses LibTorch's tensors in place of arenas. `Base` is `threads::executor` or `mpi::executor`. `Base`
-/// runs the rank's lanes as threads, and carries the rank's messages.
+/// A rank with LibTorch's tensors in place of arenas. `Base` has its lanes, and carries its messages:
+/// `threads::executor`, `mpi::executor` or `cuda::executor`.
 template <class Base> class executor {
 public:
-    using lane_type = threads::lane;
+    using lane_type = execution::lane_of<Base>;
 
     executor(Base& by, rank_model& model) : by_{by}, copies_{model} {}
 
     [[nodiscard]] rank self() const { return by_.self(); }
     [[nodiscard]] std::size_t ranks() const { return by_.ranks(); }
-    [[nodiscard]] threads::lane open_lane(lane_kind kind, std::size_t commands) {
-        return by_.open_lane(kind, commands);
-    }
-    [[nodiscard]] threads::marker make_marker() { return by_.make_marker(); }
-    [[nodiscard]] copy_engine& copies() { return copies_; }
+    [[nodiscard]] lane_type open_lane(lane_kind kind, std::size_t commands) { return by_.open_lane(kind, commands); }
+    [[nodiscard]] execution::marker_of<Base> make_marker() { return by_.make_marker(); }
+    [[nodiscard]] copy_engine<lane_type>& copies() { return copies_; }
     [[nodiscard]] auto& transport() { return by_.transport(); }
     [[nodiscard]] auto& memory() { return by_.memory(); }
     void finish() { by_.finish(); }
@@ -50,7 +48,7 @@ public:
 
 private:
     Base& by_;
-    copy_engine copies_;
+    copy_engine<lane_type> copies_;
 };
 static_assert(execution::check_executor<executor<threads::executor>>());
 static_assert(execution::check_stage_model<rank_model, threads::lane>());

@@ -71,8 +71,8 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
         names.push_back(name);
         options.push_back({true, 0.0, parts});
     }
-    byte_meters meters;
-    stage_runner runner{model, {s, model.stages.size(), 1}, options, meters};
+    stash_memory memory;
+    stage_runner runner{model, {s, model.stages.size(), 1}, options, memory};
     std::vector<rehearsal> found;
     std::size_t activation = 0;
     std::size_t weight_stash = 0;

@@ -1,8 +1,11 @@
 #pragma once
 
 #include "optpipe/core/standard.hpp"
+#include "optpipe/schedule/operation.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +15,18 @@
 
 namespace optpipe::libtorch {
 
-/// The current number of bytes in use, and the largest number until now. Several threads may use the meter.
+/// Waits until a device has done what this thread has put into its current stream. A CPU is always done.
+inline void synchronize(at::Device with) {
+    if (with.is_cpu()) return;
+    const c10::impl::VirtualGuardImpl guard{with.type()};
+    guard.synchronizeStream(guard.getStream(with));
+}
+/// Returns memory to a device that LibTorch has allocated, but doesn't use.
+inline void return_unused_memory(at::Device to) {
+    if (!to.is_cpu()) at::getDeviceAllocator(to.type())->emptyCache();
+}
+
+/// The number of bytes in use: now, and the largest so far. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {
@@ -42,23 +56,41 @@ private:
     std::size_t now_ = 0, most_ = 0;
 };
 
-/// The number of bytes in a rank's stashes.
-struct byte_meters {
-    byte_meter device, host;
+/// The memory of a rank's stashes: the bytes that they take, and how these bytes move. Here, a copy has ended when the
+/// call returns, and memory is freed once nothing uses it.
+class stash_memory {
+public:
+    stash_memory() = default;
+    virtual ~stash_memory() = default;
+    stash_memory(const stash_memory&) = delete;
+    stash_memory& operator=(const stash_memory&) = delete;
+
+    /// Copies all bytes of `from` to `to`, which has the same size.
+    virtual void copy(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
+    /// Takes memory that the task under way uses last, but that another lane allocated.
+    virtual void retire(c10::Storage) {}
+    /// Encloses the task of an operation, on the thread that runs it.
+    virtual void begin(const operation&) {}
+    virtual void end(const operation&) {}
+    /// Called when all tasks of a step have ended.
+    virtual void end_step() {}
+
+    byte_meter device{}, host{};
 };
 
-/// Memory of one or several saved tensors, on the device or on the host. The meters count a block while it exists.
-/// Workspace is memory that a backward restores for its own use. Workspace isn't counted until `count` is called,
-/// because no plan includes it.
+/// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
+/// exists. Workspace, which is memory that a backward restores for itself, isn't counted before the call of `count`,
+/// because no plan includes workspace.
 class block {
 public:
-    block(c10::Storage storage, byte_meters& meters, bool is_counted)
-        : storage_{std::move(storage)}, bytes_{storage_.nbytes()}, device_{storage_.device()}, meters_{meters} {
+    block(c10::Storage storage, stash_memory& memory, bool is_counted)
+        : storage_{std::move(storage)}, bytes_{storage_.nbytes()}, device_{storage_.device()}, memory_{memory} {
         if (is_counted) count();
     }
     ~block() {
-        if (storage_ && is_counted_) meters_.device.remove(bytes_);
-        if (host_.defined()) meters_.host.remove(bytes_);
+        if (storage_ && is_counted_) memory_.device.remove(bytes_);
+        if (storage_ && is_reloaded_) memory_.retire(std::move(storage_));
+        if (host_.defined()) memory_.host.remove(bytes_);
     }
     block(const block&) = delete;
     block& operator=(const block&) = delete;
@@ -71,25 +103,26 @@ public:
     [[nodiscard]] const void* address() const { return storage_.data(); }
 
     void count() {
-        if (!is_counted_) meters_.device.add(bytes_);
+        if (!is_counted_) memory_.device.add(bytes_);
         is_counted_ = true;
     }
     /// Contract: the block is counted.
     void move_to_host() {
-        auto there = at::empty({size()}, at::TensorOptions{at::kByte}.pinned_memory(!device_.is_cpu()));
-        there.copy_(as_bytes());
-        meters_.host.add(bytes_);
-        host_ = std::move(there);
-        storage_ = {};
-        meters_.device.remove(bytes_);
+        host_ = at::empty({size()}, at::TensorOptions{at::kByte}.pinned_memory(!device_.is_cpu()));
+        memory_.host.add(bytes_);
+        memory_.copy(host_, as_bytes());
+        memory_.retire(std::exchange(storage_, {}));
+        memory_.device.remove(bytes_);
     }
     void move_to_device() {
         const auto there = at::empty({size()}, at::TensorOptions{at::kByte}.device(device_));
-        there.copy_(host_);
-        meters_.device.add(bytes_);
+        memory_.device.add(bytes_);
+        memory_.copy(there, host_);
         storage_ = there.storage();
+        is_reloaded_ = true;
+        memory_.retire(host_.storage());
         host_.reset();
-        meters_.host.remove(bytes_);
+        memory_.host.remove(bytes_);
     }
 
 private:
@@ -102,8 +135,9 @@ private:
     at::Tensor host_{};
     std::size_t bytes_;
     at::Device device_;
-    byte_meters& meters_;
+    stash_memory& memory_;
     bool is_counted_ = false;
+    bool is_reloaded_ = false;
 };
 
 } // namespace optpipe::libtorch

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,49 +14,63 @@
 
 namespace optpipe::libtorch {
 
-/// The layout of a message that carries the tensors between two stages. Each tensor takes one byte that tells whether
-/// it is defined, followed by its elements. The messages of all microbatches have the same size.
+namespace detail {
+
+/// The bytes at an address of a device, without ownership.
+inline at::Tensor bytes_at(const void* data, std::size_t bytes, at::Device on) {
+    return at::for_blob(const_cast<void*>(data), {static_cast<std::int64_t>(bytes)})
+        .options(at::TensorOptions{at::kByte}.device(on))
+        .target_device(on)
+        .make_tensor();
+}
+/// The bytes of a tensor without gaps.
+inline at::Tensor bytes_of(const at::Tensor& dense) {
+    return bytes_at(dense.const_data_ptr(), dense.nbytes(), dense.device());
+}
+
+} // namespace detail
+
+/// How the tensors between two stages lie in a message: one after the other, without gaps. A gradient that isn't
+/// defined is sent as zeros. All microbatches have messages of one size.
 class message_layout {
 public:
     message_layout() = default;
-    /// A layout for tensors with the types and sizes of those in `like`. Contract: all of them are defined.
+    /// A layout for tensors of these types and sizes. All are defined.
     explicit message_layout(const tensors& like) {
         for (const auto& each : like) {
             slots_.push_back({each.scalar_type(), each.sizes().vec(), each.nbytes()});
-            bytes_ += 1 + each.nbytes();
+            bytes_ += each.nbytes();
         }
     }
 
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-    /// Throws `error` if the message is too small, or if the values have other types or sizes.
-    void write(const tensors& values, std::span<std::byte> to) const {
+    /// `on`: the device of the message. Throws `error` if the message is too small, or if the values have other types
+    /// or sizes.
+    void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
         if (values.size() != slots_.size()) throw other_tensors();
         for (std::size_t i = 0; i < slots_.size(); ++i) {
             const auto& each = slots_[i];
-            to.front() = std::byte{values[i].defined()};
-            if (values[i].defined()) {
-                if (!each.is_like(values[i])) throw other_tensors();
-                const auto dense = values[i].cpu().contiguous();
-                std::copy_n(static_cast<const std::byte*>(dense.const_data_ptr()), each.bytes, to.data() + 1);
+            auto place = detail::bytes_at(to.data(), each.bytes, on);
+            to = to.subspan(each.bytes);
+            if (!values[i].defined()) {
+                place.zero_();
+            } else if (!each.is_like(values[i])) {
+                throw other_tensors();
+            } else {
+                place.copy_(detail::bytes_of(values[i].contiguous()));
             }
-            to = to.subspan(1 + each.bytes);
         }
     }
-    /// Returns tensors on `device` that own their memory.
-    [[nodiscard]] tensors read(std::span<const std::byte> from, at::Device device) const {
+    /// Tensors on `device`, with memory of their own. `on`: the device of the message.
+    [[nodiscard]] tensors read(std::span<const std::byte> from, at::Device on, at::Device device) const {
         check_room(from.size());
         tensors values;
         for (const auto& each : slots_) {
-            at::Tensor value;
-            if (from.front() != std::byte{}) {
-                value = at::empty(each.sizes, at::TensorOptions{each.type});
-                std::copy_n(from.data() + 1, each.bytes, static_cast<std::byte*>(value.mutable_data_ptr()));
-                value = value.to(device);
-            }
-            values.push_back(std::move(value));
-            from = from.subspan(1 + each.bytes);
+            values.push_back(at::empty(each.sizes, at::TensorOptions{each.type}.device(device)));
+            detail::bytes_of(values.back()).copy_(detail::bytes_at(from.data(), each.bytes, on));
+            from = from.subspan(each.bytes);
         }
         return values;
     }
@@ -85,7 +98,11 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// The size in bytes of a message with tensors like these, for `lowering_options`.
-[[nodiscard]] inline std::size_t message_bytes(const tensors& like) { return message_layout{like}.bytes(); }
+/// The size of a message with tensors of these types and sizes, for `lowering_options`: a multiple of 256, so that
+/// devices copy messages fast.
+[[nodiscard]] inline std::size_t message_bytes(const tensors& like) {
+    constexpr std::size_t alignment = 256;
+    return (message_layout{like}.bytes() + alignment - 1) / alignment * alignment;
+}
 
 } // namespace optpipe::libtorch

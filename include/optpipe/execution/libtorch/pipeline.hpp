@@ -18,61 +18,67 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace optpipe::libtorch {
 
-/// Options for running a pipeline.
+/// How a pipeline runs.
 struct pipeline_options {
-    /// Number of bytes per unit of memory, as in `lowering_options`. Used for the report.
+    /// Bytes per unit of memory, as in `lowering_options`; used for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. Used for the measured schedule, and for the pace if `paced` is true.
+    /// Length of the problem's unit of time, for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
-    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
-    /// machine.
+    /// Whether each operation takes at least its planned time: on a fast machine, a step then takes as long as planned.
     bool paced = false;
     std::chrono::nanoseconds patience = std::chrono::minutes{1};
 };
 
-/// The result of one step of a pipeline.
+/// One step of a pipeline.
 struct step_result {
-    /// Mean loss over the microbatches.
+    /// Mean over the microbatches.
     double loss = 0.0;
     /// The operations with their measured times.
     schedule measured;
 };
 
-/// Trains a model according to a plan, with one thread for each lane of each rank. Gradients are added to those already
-/// in the parameters. The caller's optimizer runs between two steps.
+/// The ranks of a pipeline as threads of this process, with a thread for each lane.
+class thread_ranks : public threads::cluster {
+public:
+    thread_ranks(const problem& p, const training&, const pipeline_options& how)
+        : threads::cluster{p.graph.ranks(), {.patience = how.patience, .record_times = true}} {}
+};
+
+/// Trains a model by a plan. Gradients are added to those in the parameters; the caller's optimizer runs between two
+/// steps. `Ranks` are the ranks' executors and control channels: `thread_ranks`, or `cuda_ranks` of
+/// `libtorch/cuda/pipeline.hpp`.
 ///
 /// Stages that draw random numbers take turns on one device, because they share its generator. For bitwise repeatable
-/// sums, call `at::set_num_threads(1)` before the first step.
-class pipeline {
+/// sums on CPUs, call `at::set_num_threads(1)` before the first step.
+template <class Ranks> class basic_pipeline {
 public:
-    /// Rehearses each stage once with each storage option that the plan uses for it. `p` and `model` must outlive the
-    /// pipeline. Throws `error` if the problem isn't plain, if the model and the problem have different numbers of
-    /// stages, or if the plan splits backwards although the model can't. Throws `input_error` if the programs have
-    /// errors.
-    pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
-        : problem_{p}, how_{how}, ranks_{p.graph.ranks(), {.patience = how.patience, .record_times = true}},
-          members_(p.graph.ranks()) {
+    /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
+    /// `error` for problems that aren't plain, if the model has another number of stages than the problem, or if the
+    /// plan splits backwards and the model can't. Throws `input_error` if the programs have errors.
+    basic_pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
+        : problem_{p}, how_{how}, ranks_{p, model, how}, members_(p.graph.ranks()) {
         detail::check_training(p, programs, model);
         const rank_options of_rank{how.bytes_per_unit, how.paced ? std::optional{how.time_unit} : std::nullopt};
         const auto values = std::make_shared<value_table>();
-        threads::on_all_ranks(ranks_, [&](threads::executor& here) {
+        threads::on_all_ranks(ranks_, [&](executor& here) {
             const rank r = here.self();
             members_[r.position()] =
                 std::make_unique<member>(p, std::move(programs[r]), model, here, ranks_.control(r), of_rank, values);
         });
     }
-    pipeline(const pipeline&) = delete;
-    pipeline& operator=(const pipeline&) = delete;
+    basic_pipeline(const basic_pipeline&) = delete;
+    basic_pipeline& operator=(const basic_pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails. After a failure, the pipeline is unusable.
+    /// Runs a step. Throws `execution_error` if the step fails; the pipeline is unusable after a failure.
     step_result step() {
         std::vector<rank_step> done(members_.size());
-        threads::on_all_ranks(ranks_, [&](threads::executor& here) {
+        threads::on_all_ranks(ranks_, [&](executor& here) {
             const auto r = here.self().position();
             done[r] = members_[r]->step();
         });
@@ -86,7 +92,7 @@ public:
         return result;
     }
 
-    /// The sizes of the stashes in all steps run until now.
+    /// The sizes of the stashes in the steps so far.
     [[nodiscard]] stash_report report() const {
         stash_report all;
         for (const auto& each : members_) {
@@ -98,12 +104,15 @@ public:
     }
 
 private:
-    using member = pipeline_rank<threads::executor>;
+    using executor = std::remove_reference_t<decltype(std::declval<Ranks&>()[rank{}])>;
+    using member = pipeline_rank<executor>;
 
     const problem& problem_;
     pipeline_options how_;
-    threads::cluster ranks_;
+    Ranks ranks_;
     std::vector<std::unique_ptr<member>> members_;
 };
+
+using pipeline = basic_pipeline<thread_ranks>;
 
 } // namespace optpipe::libtorch

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
@@ -29,15 +30,21 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace optpipe::libtorch {
 
-/// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
-/// rounded, because LibTorch allocates the memory. If ranks are processes, pass the result of the function
-/// `message_bytes`. If all ranks are in one process, pass 0. Ranks of one process hand tensors on directly, and their
-/// messages have no bytes.
-[[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0) {
-    return {.bytes_per_unit = 1.0, .alignment = 1, .message_bytes = message_bytes};
+/// How to lower a plan of a problem whose unit of memory is a byte, such as a problem of `measured_problem`. Sizes
+/// aren't rounded, because LibTorch allocates them. `message_bytes` (see the function) is for ranks that are processes
+/// or on GPUs. Threads on CPUs hand tensors on as they are; with 0, messages have no bytes. `how`: the defaults of the
+/// transport, such as `nccl::lowering_defaults()`.
+[[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0, lowering_options how = {}) {
+    how.bytes_per_unit = 1.0;
+    how.alignment = 1;
+    how.message_bytes = message_bytes;
+    how.placement = part_placement::exact;
+    how.host_part = 0;
+    return how;
 }
 
 namespace detail {
@@ -60,41 +67,45 @@ inline void check_training(const problem& p, const per_rank<rank_program>& progr
         throw error{"a plan with split backwards for a model without: plan with problem::split_backward = false"};
 }
 
-inline std::string text_of(const tensors& values) {
+inline std::string text_of(tensors values) {
+    for (auto& each : values)
+        each = each.cpu();
     std::ostringstream text;
     torch::save(values, text);
     return text.str();
 }
-inline tensors tensors_of(const std::string& text) {
+inline tensors tensors_of(const std::string& text, at::Device on) {
     std::istringstream stream{text};
     tensors values;
     torch::load(values, stream);
+    for (auto& each : values)
+        each = each.to(on);
     return values;
 }
 
 } // namespace detail
 
-/// The result of one step of one rank.
+/// One step of one rank.
 struct rank_step {
-    /// Mean loss over the microbatches. Only the rank of the last stage has a loss.
+    /// Mean over the microbatches, on the rank of the last stage.
     std::optional<double> loss{};
-    /// Empty if the executor doesn't record times. All ranks use the same clock.
+    /// Empty if the executor doesn't record times. All ranks have one clock.
     rank_times times{};
 };
 
-/// One rank of a pipeline, whose lanes are threads. Gradients are added to those already in the parameters. The
-/// caller's optimizer runs between two steps.
+/// One rank of a pipeline. Gradients are added to those in the parameters; the caller's optimizer runs between two
+/// steps.
 ///
-/// With MPI, each process has one `pipeline_rank`. Its `on` is `member.executor()`, and its `channel` is
-/// `member.control()`. A process only needs the modules of its own stages. All other entries of `training::stages` may
-/// be empty.
+/// Over MPI, each process has one: `on` is `member.executor()`, and `channel` is `member.control()`. The process needs
+/// only the modules of its own stages; the other entries of `training::stages` may be empty. With
+/// `libtorch/cuda/lanes.hpp`, `on` may be on a GPU.
 template <class Base> class pipeline_rank {
 public:
-    /// Rehearses each stage once with each storage option that the plan uses for it. All ranks must call this
-    /// constructor at the same time, because each rank passes its outputs to the next. A rank waits for its inputs
-    /// until the time limit of the channel. `p`, `model` and `on` must outlive the object. Throws `error` if the
-    /// problem isn't plain, if the model and the problem have different numbers of stages, if the plan splits backwards
-    /// although the model can't, or if messages have no bytes. Throws `input_error` if the programs have errors.
+    /// Rehearses each stage once with each storage option of the plan. All ranks construct theirs at the same time:
+    /// each hands its outputs to the next, which waits for them for at most the time limit of the channel. `p`, `model`
+    /// and `on` outlive the object. Throws `error` for problems that aren't plain, if the model has another number of
+    /// stages than the problem, if the plan splits backwards and the model can't, or if messages have no bytes. Throws
+    /// `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how = {})
         : pipeline_rank{p,
@@ -104,62 +115,90 @@ public:
                         channel,
                         how,
                         std::make_shared<value_table>()} {}
-    /// For several ranks in one process. These ranks share `values`, so messages need no bytes. Contract: `own` is one
-    /// of the programs accepted by `detail::check_training`.
+    /// One of several ranks of a process. They share `values`, so messages on a host need no bytes. Contract: `own` is
+    /// one of the programs that `detail::check_training` accepts.
     pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values)
-        : problem_{p}, model_{model}, program_{std::move(own)}, values_{std::move(values)}, stages_{p, model, on.self(),
-                                                                                                    how, *values_},
-          executor_{on, stages_}, runner_{program_, executor_, stages_, execution::arena_sizes{}, owners()} {
-        rehearse(channel);
+        : problem_{p}, model_{model}, program_{std::move(own)}, values_{std::move(values)},
+          stages_{p, model, on.self(), how, *values_, lane::make_memory(program_)}, executor_{on, stages_},
+          runner_{checked(program_, how), executor_, stages_, execution::arena_sizes{}, owners()} {
+        try {
+            check_devices();
+            rehearse(channel);
+        } catch (...) {
+            channel.cancel("rehearsing", caught_reason());
+            throw;
+        }
     }
     pipeline_rank(const pipeline_rank&) = delete;
     pipeline_rank& operator=(const pipeline_rank&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails on any rank. After a failure, the pipeline is unusable.
+    /// Runs a step. Throws `execution_error` if the step fails on any rank; the pipeline is unusable after a failure.
     rank_step step() {
         stages_.begin_step(steps_++);
         runner_.forget_times();
         runner_.step();
+        stages_.end_step();
         return {mean_loss(), {&program_, runner_.times()}};
     }
 
     /// Returns the sizes of this rank's stashes in all steps until now.
     [[nodiscard]] stash_report report() {
-        const auto& [device, host] = stages_.meters();
-        return {{{program_.self, {program_.device_bytes, device.most()}, {program_.host_bytes, host.most()}}},
-                stages_.stashes()};
+        const auto& memory = stages_.memory();
+        return {
+            {{program_.self, {program_.device_bytes, memory.device.most()}, {program_.host_bytes, memory.host.most()}}},
+            stages_.stashes()};
     }
 
 private:
+    using lane = lane_traits<execution::lane_of<Base>>;
+
     static rank_program own_program(const problem& p, const per_rank<rank_program>& programs, const training& model,
                                     rank self) {
         detail::check_training(p, programs, model);
-        if (!programs[self].parts.empty() && programs[self].message_bytes == 0)
-            throw error{"messages without bytes between processes: lower with libtorch::lowering_defaults("
-                        "libtorch::message_bytes(...))"};
+        check_messages(programs[self], "between processes");
         return programs[self];
+    }
+    static void check_messages(const rank_program& own, const std::string& where) {
+        if (!own.parts.empty() && own.message_bytes == 0)
+            throw error{"messages without bytes " + where +
+                        ": lower with libtorch::lowering_defaults(libtorch::message_bytes(...))"};
+    }
+    static const rank_program& checked(const rank_program& own, const rank_options& how) {
+        if (!lane::is_host) check_messages(own, "on a device");
+        if (!lane::is_host && how.pace) throw error{"a device can't be paced"};
+        return own;
     }
     [[nodiscard]] execution::buffer_owners owners() const {
         using enum execution::buffer_owner;
         return {engine, program_.message_bytes > 0 ? library : engine};
     }
 
+    [[nodiscard]] std::vector<stage> own_stages() const {
+        std::vector<stage> own;
+        for (const stage s : problem_.graph.all_stages())
+            if (problem_.rank_of(s) == program_.self) own.push_back(s);
+        return own;
+    }
+    void check_devices() const {
+        for (const stage s : own_stages())
+            if (!lane::is_host && stages_.device_of(s).is_cpu())
+                throw error{"stage " + std::to_string(s.value()) +
+                            " isn't on a device: its parameters and buffers say where it is"};
+    }
     void rehearse(threads::control_channel& channel) {
         tensors values;
-        for (const stage s : problem_.graph.all_stages()) {
-            if (problem_.rank_of(s) != program_.self) continue;
+        for (const stage s : own_stages()) {
             if (s == stage{0})
                 values = model_.input(0, microbatch{});
             else if (const rank from = problem_.rank_of(s.previous()); from != program_.self)
-                values = detail::tensors_of(channel.receive(from));
+                values = detail::tensors_of(channel.receive(from), stages_.device_of(s));
             values = rehearse(s, values);
             const bool is_last = s.position() + 1 == problem_.graph.stages();
             if (!is_last && problem_.rank_of(s.next()) != program_.self)
                 channel.send(problem_.rank_of(s.next()), detail::text_of(values));
         }
-        for (auto* const meter : {&stages_.meters().device, &stages_.meters().host})
-            meter->forget_most();
+        stages_.end_rehearsals();
     }
     tensors rehearse(stage s, const tensors& inputs) {
         std::set<storage_index> used;
@@ -185,7 +224,7 @@ private:
     std::shared_ptr<value_table> values_;
     rank_model stages_;
     executor<Base> executor_;
-    /// The runner is destroyed first, because its lanes use all members above.
+    /// Destroyed first, because its lanes use all of the above.
     runner<executor<Base>, rank_model> runner_;
     std::size_t steps_ = 0;
 };

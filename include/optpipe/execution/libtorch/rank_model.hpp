@@ -10,7 +10,9 @@
 #include "optpipe/execution/libtorch/stage_runner.hpp"
 #include "optpipe/execution/libtorch/training.hpp"
 #include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/threads/lane.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <ATen/ATen.h>
@@ -34,9 +36,9 @@
 
 namespace optpipe::libtorch {
 
-/// Losses, activations and gradients of ranks whose messages have no bytes, by the operation that makes them. The ranks
-/// of a `pipeline` share a table. A rank may be one step ahead of its neighbour, so the oldest value of an operation is
-/// taken first.
+/// Losses, and the activations and gradients between stages where messages have no bytes, by the operation that makes
+/// them. The ranks of a `pipeline` share a table. A rank may be a step ahead of its neighbour, so the oldest value of
+/// an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -61,99 +63,130 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// Options for running the operations of a rank.
+/// How the operations of a rank run.
 struct rank_options {
-    /// Number of bytes in the problem's unit of memory. Used for the report.
+    /// Bytes per unit of the problem's memory, for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. If set, each operation takes at least its planned time.
+    /// Length of the problem's unit of time, if each operation is to take at least its planned time; only for lanes
+    /// that are threads.
     std::optional<clock_time> pace{};
 };
 
-/// The stages of a rank, as an `execution::stage_model`. The model owns all stashes, so programs run with
-/// `execution::buffer_owner::engine`. A lane's calls return only when their work is done.
+/// What depends on the type of a lane. `scope{lane}` makes LibTorch work in the lane while it exists. `is_host` says
+/// whether work of a lane has ended when its call returns, and messages are on the host; otherwise, work is only put
+/// into a stream of the stage's device, where messages are as well. `make_memory(program)` returns the memory of the
+/// rank's stashes.
+template <class Lane> struct lane_traits;
+template <> struct lane_traits<threads::lane> {
+    struct scope {
+        explicit scope(threads::lane&) {}
+    };
+    static constexpr bool is_host = true;
+    static std::unique_ptr<stash_memory> make_memory(const rank_program&) { return std::make_unique<stash_memory>(); }
+};
+
+/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all stashes:
+/// programs run with `execution::buffer_owner::engine`.
 class rank_model {
 public:
-    /// `p`, `model` and `values` must outlive this object.
-    rank_model(const problem& p, const training& model, rank self, const rank_options& how, value_table& values)
-        : problem_{p}, model_{model}, how_{how}, values_{values} {
+    /// `p`, `model` and `values` outlive this object.
+    rank_model(const problem& p, const training& model, rank self, const rank_options& how, value_table& values,
+               std::unique_ptr<stash_memory> memory)
+        : problem_{p}, model_{model}, how_{how}, values_{values}, memory_{std::move(memory)} {
         for (const stage s : p.graph.all_stages()) {
             if (p.rank_of(s) != self) continue;
             std::vector<stash_option> options;
             for (std::size_t i = 0; i < p.storage_options(s); ++i)
                 options.push_back(stash_option_of(p.storage_of(s, i), model));
             const stage_runner::place where{s, p.graph.stages(), p.graph.microbatches()};
-            runners_[s] = std::make_unique<stage_runner>(model, where, std::move(options), meters_);
+            runners_[s] = std::make_unique<stage_runner>(model, where, std::move(options), *memory_);
         }
     }
     rank_model(const rank_model&) = delete;
     rank_model& operator=(const rank_model&) = delete;
 
-    template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        run(operation_of(operation_kind::forward, t), [&] {
+    template <class Lane> void forward(Lane& on, const execution::forward_task& t) {
+        run(on, operation_of(operation_kind::forward, t), [&] {
             auto& runner = *runners_.at(t.stage);
-            const auto inputs = runner.is_first() ? model_.input(step_, t.microbatch)
-                                                  : received(optpipe::forward(t.stage.previous(), t.microbatch),
-                                                             t.input, runner.device());
+            const auto inputs =
+                runner.is_first() ? model_.input(step_, t.microbatch)
+                                  : received<Lane>(optpipe::forward(t.stage.previous(), t.microbatch), t.input, runner);
             auto [now, outputs] = runner.forward(step_, t.microbatch, inputs, t.storage);
             sizes_of(t.stage, t.storage, &stash_bytes::after_forward, *now);
             keep(t.stage, t.microbatch, std::move(now));
             if (runner.is_last()) losses_.push_back(outputs.front());
-            hand_on(optpipe::forward(t.stage, t.microbatch), std::move(outputs), t.output);
+            hand_on<Lane>(optpipe::forward(t.stage, t.microbatch), std::move(outputs), t.output, runner);
         });
     }
-    template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
-        run(operation_of(operation_kind::recompute, t), [&] {
+    template <class Lane> void recompute(Lane& on, const execution::recompute_task& t) {
+        run(on, operation_of(operation_kind::recompute, t), [&] {
             auto& now = cell_of(t.stage, t.microbatch);
             now.saved->recompute();
             sizes_of(t.stage, t.storage, &stash_bytes::after_recompute, now);
         });
     }
-    template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        run(operation_of(operation_kind::backward_input, t), [&] {
+    template <class Lane> void backward_input(Lane& on, const execution::backward_task& t) {
+        run(on, operation_of(operation_kind::backward_input, t), [&] {
             auto& now = cell_of(t.stage, t.microbatch);
-            hand_back(t, runners_.at(t.stage)->backward_input(now, gradients_for(t)));
+            hand_back<Lane>(t, runners_.at(t.stage)->backward_input(now, gradients_for<Lane>(t)));
             sizes_of(t.stage, t.storage, &stash_bytes::after_input_gradient, now);
         });
     }
-    template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
-        run(operation_of(operation_kind::backward_weight, t), [&] {
+    template <class Lane> void backward_weight(Lane& on, const execution::weight_task& t) {
+        run(on, operation_of(operation_kind::backward_weight, t), [&] {
             runners_.at(t.stage)->backward_weight(cell_of(t.stage, t.microbatch));
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
-    template <class Lane> void backward(Lane&, const execution::backward_task& t) {
-        run(operation_of(operation_kind::backward, t), [&] {
-            hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
+    template <class Lane> void backward(Lane& on, const execution::backward_task& t) {
+        run(on, operation_of(operation_kind::backward, t), [&] {
+            auto& now = cell_of(t.stage, t.microbatch);
+            hand_back<Lane>(t, runners_.at(t.stage)->backward(now, gradients_for<Lane>(t)));
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
-    /// Executes the program's offloads. `reload` executes its reloads.
-    void offload(const operation& of) {
-        run(of, [&] {
-            const auto share = runners_.at(of.stage)->option(of.storage).share;
-            cell_of(of.stage, of.microbatch).saved->move_to_host(share);
+    /// Runs the program's offloads and reloads.
+    template <class Lane> void copy(Lane& on, const operation& op) {
+        run(on, op, [&] {
+            auto& saved = *cell_of(op.stage, op.microbatch).saved;
+            if (op.kind == operation_kind::offload)
+                saved.move_to_host(runners_.at(op.stage)->option(op.storage).share);
+            else
+                saved.move_to_device();
         });
     }
-    void reload(const operation& of) {
-        run(of, [&] { cell_of(of.stage, of.microbatch).saved->move_to_device(); });
-    }
 
-    /// See `stage_runner::rehearse`. Call it before the first step for each storage option that will be used.
+    /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);
+        memory_->end_step();
         if (!runner.is_first()) between_[s.previous()] = message_layout{inputs};
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Starts a step, and discards the losses of the previous step.
+    /// Forgets the losses of the step before. Waits until devices have done what this thread's current streams have,
+    /// such as the optimizer's work.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
+        synchronize_all();
     }
+    /// Called when all tasks of a step, or all rehearsals, have ended.
+    void end_step() { memory_->end_step(); }
+    /// Called after the last rehearsal: forgets its memory.
+    void end_rehearsals() {
+        synchronize_all();
+        end_step();
+        for (auto* const meter : {&memory_->device, &memory_->host})
+            meter->forget_most();
+        for (const auto& [s, runner] : runners_)
+            return_unused_memory(runner->device());
+    }
+    [[nodiscard]] at::Device device_of(stage s) const { return runners_.at(s)->device(); }
     [[nodiscard]] const tensors& losses() const { return losses_; }
-    [[nodiscard]] byte_meters& meters() { return meters_; }
-    /// The measured bytes of stashes, by stage and storage option.
+    [[nodiscard]] stash_memory& memory() { return *memory_; }
+    /// The bytes that the stashes took, by stage and storage option.
     [[nodiscard]] std::vector<stash_bytes> stashes() const {
         std::vector<stash_bytes> all;
         for (const auto& [of, bytes] : sizes_)
@@ -165,14 +198,21 @@ private:
     template <class Task> static operation operation_of(operation_kind kind, const Task& t) {
         return {t.stage, kind, t.microbatch, t.storage};
     }
-    /// Runs the work of an operation, and shows it as a range in PyTorch's profiler.
-    template <class Work> void run(const operation& op, const Work& work) const {
+    /// Runs the work of an operation, as a range of PyTorch's profiler.
+    template <class Lane, class Work> void run(Lane& on, const operation& op, const Work& work) const {
         RECORD_USER_SCOPE("PP:" + to_string(op));
         const auto start = std::chrono::steady_clock::now();
+        const typename lane_traits<Lane>::scope here{on};
+        memory_->begin(op);
         work();
+        memory_->end(op);
         if (how_.pace) std::this_thread::sleep_until(start + on_clock(duration_of(problem_, op), *how_.pace));
     }
-    // The lock is needed, because the compute lane makes and destroys cells while copy lanes look for cells.
+    void synchronize_all() const {
+        for (const auto& [s, runner] : runners_)
+            synchronize(runner->device());
+    }
+    // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});
@@ -185,26 +225,32 @@ private:
         const std::scoped_lock lock{mutex_};
         return std::move(cells_.extract({s, m}).mapped());
     }
-    [[nodiscard]] tensors received(const operation& of, std::span<const std::byte> message, at::Device device) {
+    template <class Lane> static at::Device device_of_messages(const stage_runner& of) {
+        return lane_traits<Lane>::is_host ? at::Device{at::kCPU} : of.device();
+    }
+    template <class Lane>
+    [[nodiscard]] tensors received(const operation& of, std::span<const std::byte> message, const stage_runner& to) {
         if (message.empty()) return values_.take(of);
-        return layout_of(of).read(message, device);
+        return layout_of(of).read(message, device_of_messages<Lane>(to), to.device());
     }
-    void hand_on(const operation& of, tensors values, std::span<std::byte> message) {
+    template <class Lane>
+    void hand_on(const operation& of, tensors values, std::span<std::byte> message, const stage_runner& from) {
         if (message.empty()) return values_.put(of, std::move(values));
-        layout_of(of).write(values, message);
+        layout_of(of).write(values, message, device_of_messages<Lane>(from));
     }
-    /// The layout of the message after operation `of`. A gradient has the same layout as its activation.
+    /// Gradients lie in messages as the activations that they are for.
     [[nodiscard]] const message_layout& layout_of(const operation& of) const {
         return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
     }
-    [[nodiscard]] tensors gradients_for(const execution::backward_task& t) {
+    template <class Lane> [[nodiscard]] tensors gradients_for(const execution::backward_task& t) {
         const auto& runner = *runners_.at(t.stage);
         if (runner.is_last()) return runner.loss_gradients(values_.take(optpipe::forward(t.stage, t.microbatch)));
-        return received(optpipe::backward_input(t.stage.next(), t.microbatch), t.input, runner.device());
+        return received<Lane>(optpipe::backward_input(t.stage.next(), t.microbatch), t.input, runner);
     }
-    void hand_back(const execution::backward_task& t, tensors gradients) {
-        if (!runners_.at(t.stage)->is_first())
-            hand_on(optpipe::backward_input(t.stage, t.microbatch), std::move(gradients), t.output);
+    template <class Lane> void hand_back(const execution::backward_task& t, tensors gradients) {
+        const auto& runner = *runners_.at(t.stage);
+        if (runner.is_first()) return;
+        hand_on<Lane>(optpipe::backward_input(t.stage, t.microbatch), std::move(gradients), t.output, runner);
     }
     void sizes_of(stage s, storage_index how, planned_bytes stash_bytes::*when, const cell& now) {
         const auto planned = [&](memory_size size) {
@@ -229,9 +275,9 @@ private:
     const training& model_;
     rank_options how_;
     value_table& values_;
-    byte_meters meters_{};
+    std::unique_ptr<stash_memory> memory_;
     std::map<stage, std::unique_ptr<stage_runner>> runners_{};
-    /// Indexed by the stage that hands the tensors on.
+    /// By the stage that hands the tensors on.
     std::map<stage, message_layout> between_{};
     std::mutex mutex_{};
     std::map<std::pair<stage, microbatch>, std::unique_ptr<cell>> cells_{};

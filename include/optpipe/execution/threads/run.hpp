@@ -18,8 +18,8 @@
 namespace optpipe::threads {
 
 /// Calls `body(executor)` for every rank, each on its own thread. If a body throws, the run ends for all ranks. Throws
-/// the error of the first rank that has one.
-template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
+/// the error of the first rank that has one. `ranks` is a cluster of executors, such as `threads::cluster`.
+template <class Cluster, class Body> void on_all_ranks(Cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
     const auto run_rank = [&](rank r) {
         try {

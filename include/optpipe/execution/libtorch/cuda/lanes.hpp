@@ -1,0 +1,59 @@
+#pragma once
+
+#include "optpipe/execution/cuda/error.hpp"
+#include "optpipe/execution/cuda/executor.hpp"
+#include "optpipe/execution/cuda/lane.hpp"
+#include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/libtorch/executor.hpp"
+#include "optpipe/execution/libtorch/held_memory.hpp"
+#include "optpipe/execution/libtorch/memory.hpp"
+#include "optpipe/execution/libtorch/rank_model.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+
+namespace optpipe::libtorch {
+
+/// Streams of LibTorch's own pool for the lanes of a CUDA executor (`cuda::options::streams`). Streams for messages
+/// have high priority. LibTorch keeps these streams, so their cached memory is used again by later executors.
+[[nodiscard]] inline cuda::stream_source pooled_streams() {
+    return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
+}
+
+/// The memory of stashes on a GPU. Copies are put into the current stream of the current device; the memory on the host
+/// is pinned.
+class cuda_memory final : public held_memory {
+public:
+    using held_memory::held_memory;
+    void copy(const at::Tensor& to, const at::Tensor& from) override {
+        cuda::stream_ref{c10::cuda::getCurrentCUDAStream().stream()}.copy(to.mutable_data_ptr(), from.const_data_ptr(),
+                                                                          from.nbytes(), cudaMemcpyDefault);
+    }
+};
+
+/// A CUDA stream as a lane, in which LibTorch puts its work.
+template <> struct lane_traits<cuda::lane> {
+    class scope {
+    public:
+        explicit scope(const cuda::lane& on)
+            : stream_{c10::cuda::getStreamFromExternal(on.stream().native(), c10::cuda::current_device())} {}
+
+    private:
+        c10::cuda::CUDAStreamGuard stream_;
+    };
+    static constexpr bool is_host = false;
+    static std::unique_ptr<stash_memory> make_memory(const rank_program& p) { return std::make_unique<cuda_memory>(p); }
+};
+
+static_assert(execution::check_executor<executor<cuda::executor>>());
+static_assert(execution::check_stage_model<rank_model, cuda::lane>());
+
+} // namespace optpipe::libtorch

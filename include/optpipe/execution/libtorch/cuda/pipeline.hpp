@@ -1,0 +1,68 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/cuda/executor.hpp"
+#include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/libtorch/cuda/lanes.hpp"
+#include "optpipe/execution/libtorch/pipeline.hpp"
+#include "optpipe/execution/libtorch/training.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
+#include "optpipe/execution/threads/failure.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace optpipe::libtorch {
+
+/// The device of each rank, which has all its stages. Throws `error` if a stage isn't on a GPU, or if the stages of a
+/// rank are on several.
+[[nodiscard]] inline std::vector<int> devices_of(const problem& p, const training& model) {
+    std::vector<int> devices(p.graph.ranks(), -1);
+    for (const stage s : p.graph.all_stages()) {
+        const auto& parameters = model.stages.at(s.position()).parameters;
+        auto& device = devices[p.rank_of(s).position()];
+        const int own = parameters.empty() || !parameters.front().is_cuda() ? -1 : parameters.front().get_device();
+        if (own < 0) throw error{"stage " + std::to_string(s.value()) + " has no parameters on a GPU"};
+        if (device >= 0 && device != own)
+            throw error{"the stages of rank " + std::to_string(p.rank_of(s).value()) + " are on several GPUs"};
+        device = own;
+    }
+    return devices;
+}
+
+/// The ranks of a pipeline as threads of this process, on the GPUs that have their stages. Ranks may share a GPU.
+/// Messages are copies between the memories of GPUs.
+class cuda_ranks {
+public:
+    cuda_ranks(const problem& p, const training& model, const pipeline_options& how)
+        : ranks_{p.graph.ranks(), options_of(p, model, how)}, control_{p.graph.ranks(), how.patience, failed_} {}
+
+    [[nodiscard]] std::size_t ranks() const { return ranks_.ranks(); }
+    [[nodiscard]] cuda::executor& operator[](rank r) { return ranks_[r]; }
+    [[nodiscard]] threads::control_channel& control(rank r) { return control_[r]; }
+
+private:
+    static cuda::options options_of(const problem& p, const training& model, const pipeline_options& how) {
+        cuda::options of_ranks;
+        of_ranks.devices = devices_of(p, model);
+        of_ranks.patience = std::chrono::ceil<std::chrono::milliseconds>(how.patience);
+        of_ranks.streams = pooled_streams();
+        of_ranks.record_times = true;
+        return of_ranks;
+    }
+
+    cuda::cluster ranks_;
+    threads::failure failed_{};
+    threads::control_board control_;
+};
+
+/// Trains a model on the GPUs that have its stages. Messages need bytes (`message_bytes`), and paced steps are refused.
+/// The host only puts work into streams: `training::input` and `training::loss` should return tensors that are on the
+/// device, or will be once the current stream has run.
+using cuda_pipeline = basic_pipeline<cuda_ranks>;
+
+} // namespace optpipe::libtorch
