@@ -3,15 +3,16 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/bounds/storage_mix.hpp"
+#include "optpipe/schedule/bounds/lone_rank.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 
 namespace optpipe {
 
 /// The best lower bound that needs no search, on the objective of every valid schedule: the bound of
-/// `strong_bounds_of`, raised by `storage_mix_bound` if the problem is plain. Deterministic.
+/// `strong_bounds_of`, raised by `storage_mix_bound` and `lone_rank_bound` if the problem is plain. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();
-    return is_plain(p) ? storage_mix_bound(p, bound) : bound;
+    return is_plain(p) ? lone_rank_bound(p, storage_mix_bound(p, bound)) : bound;
 }
 
 } // namespace optpipe
