@@ -1,6 +1,7 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_schedule
 #include <optpipe/schedule/bounds/forward_only.hpp>
 #include <optpipe/schedule/bounds/holding_area.hpp>
+#include <optpipe/schedule/bounds/lone_rank.hpp>
 #include <optpipe/schedule/bounds/propagation.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/all.hpp>

@@ -34,6 +34,7 @@
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/planner/time_for_cheaper_storage.hpp"
+#include "optpipe/schedule/bounds/lone_rank.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/construct/cheaper_storage.hpp"
@@ -202,6 +203,7 @@ private:
         if (is_plain_)
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
+                state_.raise_bound(lone_rank_bound(state_.problem(), state_.bound(), late), lone_rank);
             });
         log_.add(structure, watch.seconds());
         if (start_) {
@@ -446,6 +448,7 @@ private:
 
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view storage_mix = "storage-mix";
+    static constexpr std::string_view lone_rank = "lone-rank";
     static constexpr std::string_view single_device_method = "single-device";
     static constexpr std::string_view cached = "cache";
     static constexpr std::string_view cheaper_storage = "cheaper-storage";

@@ -3,15 +3,17 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/bounds/storage_mix.hpp"
+#include "optpipe/schedule/bounds/lone_rank.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 
 namespace optpipe {
 
 /// A lower bound, found without search, on the objective of every valid schedule. The result is the bound of
-/// `strong_bounds_of`. If the problem is plain, `storage_mix_bound` may raise this bound. Deterministic.
+/// `strong_bounds_of`. If the problem is plain, `storage_mix_bound` and `lone_rank_bound` may raise this bound.
+/// Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();
-    return is_plain(p) ? storage_mix_bound(p, bound) : bound;
+    return is_plain(p) ? lone_rank_bound(p, storage_mix_bound(p, bound)) : bound;
 }
 
 } // namespace optpipe

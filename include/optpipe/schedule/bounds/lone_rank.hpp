@@ -1,0 +1,456 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <concepts>
+
+namespace optpipe {
+
+/// A lower bound on the objective of every valid schedule, at least `known`: the shortest sequence of operations and
+/// transfers of one rank alone, with its memory, its copy engines and the least waits for the other ranks. Strong for a
+/// few microbatches in little memory; with more, the search seldom ends. A rank with several stages isn't considered.
+/// `work` is about the number of compared times; the default takes up to some tenths of a second. Each rank gets an
+/// equal share of what the ranks before it leave. Contract: `validate` accepts the problem, which is plain.
+///
+/// If `stop` returns true, the result is the bound by then. Deterministic if `stop` never returns true.
+[[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {}, double work = 6e7);
+/// `lone_rank_bound` for a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
+    lone_rank_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = 6e7) {
+    return lone_rank_bound(to_problem(p), known, stop, work);
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/paths.hpp"
+#include "optpipe/schedule/bounds/storage_relaxation.hpp"
+#include "optpipe/schedule/bounds/time_windows.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// A rank with one stage, without the other ranks: every stash is kept, or offloaded as a whole.
+struct lone_rank {
+    std::size_t microbatches = 0;
+    double forward = 0.0;
+    double gradient = 0.0;
+    /// 0 if the gradient is a B.
+    double weight = 0.0;
+    /// The least time from the end of F to the start of the gradient.
+    double wait = 0.0;
+    std::optional<std::pair<double, double>> transfer{};
+    bool one_transfer_at_a_time = false;
+    double stash = 0.0;
+    /// What is held between I and W; no more than `stash`.
+    double pending = 0.0;
+    double limit = 0.0;
+    /// The least time before the start of the k-th forward, and after the end of the k-th gradient.
+    std::vector<double> heads{};
+    std::vector<double> tails{};
+};
+
+/// Search for the shortest sequence of one rank.
+///
+/// Microbatches with the same option can exchange their names: the k-th forward, offload, reload, gradient and weight
+/// gradient of an option still follow each other, and memory depends only on how many have started and ended. So each
+/// option's microbatches go in FIFO order, and a sequence is a list of kinds. Any schedule's operations, in the order
+/// of their starts, are such a list. If each starts as early as the list before it allows, none starts later than in
+/// the schedule: with the same starts and earlier ends, no lane is busy longer, and no more memory is held.
+///
+/// A label stands for all lists with the same numbers of started operations. It is dropped if another label with these
+/// numbers is no later in any time, as whatever follows it can then follow the other one. No operation starts if a
+/// gradient, weight gradient or offload could end before: moved there, the next of its kind only frees memory earlier.
+///
+/// All lists of a length are extended before longer ones, so that a label is extended only after all that could replace
+/// it. Labels that can't end the step by a ceiling are dropped, too. If no list is left, the bound is the least end of
+/// those, and the ceiling is raised.
+class lone_rank_search {
+public:
+    lone_rank_search(const lone_rank& r, double known) : r_{r}, known_{known} {}
+
+    /// A lower bound on the objective, at least `known`.
+    double solve(double work, stop_check stop) {
+        ceiling_ = known_;
+        search(few_labels, work, stop);
+        for (double step = 0.0; shortest_ > known_; step = std::max(first_step, 2.0 * step)) {
+            ceiling_ = known_ * (1.0 + step);
+            above_ = infinite;
+            if (!search(all_labels, work, stop)) return known_;
+            if (shortest_ < infinite) return std::max(known_, shortest_);
+            if (above_ == infinite) return known_; // no sequence fits the memory; other bounds report it
+            known_ = above_;
+        }
+        return known_;
+    }
+    [[nodiscard]] double done() const { return done_; }
+
+private:
+    enum move : std::size_t {
+        kept_forward,
+        offloaded_forward,
+        kept_gradient,
+        offloaded_gradient,
+        weight,
+        offload,
+        reload,
+        moves
+    };
+    /// Times of a label: of the last start, the ends of the last computation, offload and reload, the least end of the
+    /// step, and then, in FIFO order, the times from which a gradient of a kept stash may start, and of others. An end
+    /// or time in the past is moved to the last start.
+    enum time : std::size_t { now, compute, out, in, end, first_ready };
+    using counts = std::array<std::uint32_t, moves + 1>;
+
+    struct label {
+        /// How often each move was made, and which computation was the last.
+        counts count{};
+        std::vector<double> times{};
+        /// The least end of the step.
+        double bound = 0.0;
+    };
+    using level = std::map<counts, std::vector<label>>;
+
+    /// Extends lists to the end, or until one is as short as known; of equally long lists, only the most promising
+    /// `most` and their equals. Returns false if that was too much work.
+    bool search(std::size_t most, double work, stop_check stop) {
+        level open;
+        next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};
+        add(open, next_);
+        while (!open.empty() && shortest_ > known_) {
+            level next;
+            for (const auto& [count, labels] : open) {
+                if (done_ >= work || stop()) return false;
+                for (const auto& x : labels)
+                    expand(next, x);
+            }
+            drop_worst(next, most);
+            open = std::move(next);
+        }
+        return true;
+    }
+    static void drop_worst(level& all, std::size_t most) {
+        std::vector<double> bounds;
+        for (const auto& [count, labels] : all)
+            for (const auto& x : labels)
+                bounds.push_back(x.bound);
+        if (bounds.size() <= most) return;
+        const auto last = bounds.begin() + static_cast<std::ptrdiff_t>(most) - 1;
+        std::nth_element(bounds.begin(), last, bounds.end());
+        for (auto& [count, labels] : all)
+            labels.erase(std::remove_if(labels.begin(), labels.end(), [&](const label& x) { return x.bound > *last; }),
+                         labels.end());
+    }
+
+    [[nodiscard]] static std::size_t forwards(const label& x) {
+        return x.count[kept_forward] + x.count[offloaded_forward];
+    }
+    [[nodiscard]] static std::size_t gradients(const label& x) {
+        return x.count[kept_gradient] + x.count[offloaded_gradient];
+    }
+    [[nodiscard]] std::size_t weights(const label& x) const { return r_.weight > 0.0 ? x.count[weight] : gradients(x); }
+    [[nodiscard]] bool is_complete(const label& x) const { return weights(x) == r_.microbatches; }
+    [[nodiscard]] static bool runs(const label& x, move m, double at) {
+        return x.count[moves] == m && x.times[compute] > at;
+    }
+    [[nodiscard]] static bool runs_gradient(const label& x, double at) {
+        return runs(x, kept_gradient, at) || runs(x, offloaded_gradient, at);
+    }
+    [[nodiscard]] static std::size_t kept(const label& x) { return x.count[kept_forward] - x.count[kept_gradient]; }
+
+    [[nodiscard]] double memory(const label& x, double at) const {
+        const std::size_t done = gradients(x) - (runs_gradient(x, at) ? 1 : 0);
+        const std::size_t offloaded = x.count[offload] - (x.count[offload] > 0 && x.times[out] > at ? 1 : 0);
+        const std::size_t full = forwards(x) + x.count[reload] - done - offloaded;
+        const std::size_t pending = r_.weight > 0.0 ? done + (runs(x, weight, at) ? 1 : 0) - x.count[weight] : 0;
+        return static_cast<double>(full) * r_.stash + static_cast<double>(pending) * r_.pending;
+    }
+
+    /// The earliest time of the move as the next one, if it is possible.
+    [[nodiscard]] std::optional<double> earliest(const label& x, move m) const {
+        const auto& t = x.times;
+        const auto& n = x.count;
+        switch (m) {
+        case offloaded_forward:
+            if (!r_.transfer) return {};
+            [[fallthrough]];
+        case kept_forward:
+            if (forwards(x) == r_.microbatches) return {};
+            return with_room(x, std::max(t[compute], r_.heads[forwards(x)]));
+        case kept_gradient:
+            if (kept(x) == 0) return {};
+            return std::max(t[compute], t[first_ready]);
+        case offloaded_gradient: {
+            if (n[offloaded_gradient] == n[reload]) return {};
+            const double reloaded = n[offloaded_gradient] + 1 == n[reload] ? t[in] : t[now];
+            return std::max({t[compute], reloaded, t[first_ready + kept(x)]});
+        }
+        case weight:
+            if (n[weight] == gradients(x) || r_.weight == 0.0) return {};
+            return t[compute];
+        case offload: {
+            if (n[offload] == n[offloaded_forward]) return {};
+            const bool waits = n[offload] + 1 == n[offloaded_forward] && n[moves] == offloaded_forward;
+            return std::max({t[out], r_.one_transfer_at_a_time ? t[in] : t[now], waits ? t[compute] : t[now]});
+        }
+        case reload: {
+            if (n[reload] == n[offload]) return {};
+            const bool waits = r_.one_transfer_at_a_time || n[reload] + 1 == n[offload];
+            return with_room(x, std::max(t[in], waits ? t[out] : t[now]));
+        }
+        case moves: break;
+        }
+        return {};
+    }
+    /// The first time, not before `at`, at which a stash fits.
+    [[nodiscard]] std::optional<double> with_room(const label& x, double at) const {
+        std::array<double, 3> times{at, std::max(at, x.times[compute]), std::max(at, x.times[out])};
+        std::sort(times.begin(), times.end());
+        for (const double t : times)
+            if (memory(x, t) + r_.stash <= r_.limit) return t;
+        return {};
+    }
+
+    [[nodiscard]] double length(move m) const {
+        switch (m) {
+        case kept_forward:
+        case offloaded_forward: return r_.forward;
+        case kept_gradient:
+        case offloaded_gradient: return r_.gradient;
+        case weight: return r_.weight;
+        case offload: return r_.transfer->first;
+        case reload: return r_.transfer->second;
+        case moves: break;
+        }
+        return 0.0;
+    }
+    [[nodiscard]] static time lane(move m) { return m == offload ? out : m == reload ? in : compute; }
+
+    void expand(level& next, const label& x) {
+        std::array<std::optional<double>, moves> at;
+        double freed = infinite; // the first end of an operation that only frees memory
+        for (std::size_t i = 0; i < moves; ++i) {
+            const auto m = static_cast<move>(i);
+            at[i] = earliest(x, m);
+            if (at[i] && m != kept_forward && m != offloaded_forward && m != reload)
+                freed = std::min(freed, *at[i] + length(m));
+        }
+        for (std::size_t i = 0; i < moves; ++i) {
+            const auto m = static_cast<move>(i);
+            if (!at[i] || *at[i] > freed) continue;
+            next_ = x;
+            make(next_, m, *at[i]);
+            add(next, next_);
+        }
+    }
+    /// Makes a move that starts at `at`.
+    void make(label& x, move m, double at) const {
+        auto& t = x.times;
+        const auto place = t.begin() + first_ready;
+        const auto kept_end = place + static_cast<std::ptrdiff_t>(kept(x));
+        const double last = at + length(m);
+        t[now] = at;
+        t[lane(m)] = last;
+        if (lane(m) == compute) x.count[moves] = static_cast<std::uint32_t>(m);
+        if (m == kept_gradient || m == offloaded_gradient) {
+            t[end] = std::max(t[end], last + r_.tails[gradients(x)]);
+            t.erase(m == kept_gradient ? place : kept_end);
+        }
+        if (m == kept_forward) t.insert(kept_end, last + r_.wait);
+        if (m == offloaded_forward) t.push_back(last + r_.wait);
+        ++x.count[m];
+        for (auto& each : t)
+            each = std::max(each, at);
+    }
+
+    /// Adds a label to its level, unless it is too late or another label can replace it.
+    void add(level& next, label& x) {
+        x.bound = std::max(x.bound, bound_of(x));
+        if (x.bound > std::min(ceiling_, shortest_)) {
+            above_ = std::min(above_, x.bound);
+            return;
+        }
+        if (is_complete(x)) {
+            shortest_ = std::min(shortest_, x.bound);
+            return;
+        }
+        auto& same = next[x.count];
+        done_ += static_cast<double>((same.size() + moves) * x.times.size());
+        const auto is_no_later = [](const label& a, const label& b) {
+            return std::equal(a.times.begin(), a.times.end(), b.times.begin(),
+                              [](double one, double other) { return one <= other; });
+        };
+        if (std::any_of(same.begin(), same.end(), [&](const label& other) { return is_no_later(other, x); })) return;
+        same.erase(std::remove_if(same.begin(), same.end(), [&](const label& other) { return is_no_later(x, other); }),
+                   same.end());
+        same.push_back(x);
+    }
+
+    /// The least end of a step that begins with the label.
+    [[nodiscard]] double bound_of(const label& x) const {
+        const auto left = [&](std::size_t done) { return static_cast<double>(r_.microbatches - done); };
+        const double until_gradients =
+            x.times[compute] + left(forwards(x)) * r_.forward + left(gradients(x)) * r_.gradient;
+        double least = std::max(x.times[end], until_gradients + left(weights(x)) * r_.weight);
+        if (gradients(x) < r_.microbatches) least = std::max(least, until_gradients + r_.tails.back());
+        if (forwards(x) < r_.microbatches)
+            least = std::max(least, std::max(x.times[compute], r_.heads[forwards(x)]) + r_.forward + r_.wait +
+                                        r_.gradient + r_.tails.back());
+        return std::max(least, x.times[now] + time_for_memory(x));
+    }
+    /// What started microbatches still need, and the weight gradients of all: time of stashes in memory, time of
+    /// pending weight gradients in memory, and time of the copy engine.
+    struct needs {
+        double stashes = 0.0;
+        double pending = 0.0;
+        double copies = 0.0;
+    };
+    [[nodiscard]] needs needs_of(const label& x) const {
+        const auto& t = x.times;
+        const auto& n = x.count;
+        const double at = t[now];
+        const auto to_offload = static_cast<double>(n[offloaded_forward] - n[offload]);
+        const auto to_reload = static_cast<double>(n[offload] - n[reload]);
+        const auto reloaded = static_cast<double>(n[reload] - n[offloaded_gradient]);
+        needs all;
+        if (r_.transfer)
+            all.copies = to_offload * time_of_copies() + to_reload * r_.transfer->second + (t[out] - at) + (t[in] - at);
+        all.stashes = all.copies + (to_offload + to_reload + reloaded) * r_.gradient;
+        for (std::size_t i = 0; i < kept(x); ++i)
+            all.stashes += t[first_ready + i] - at + r_.gradient;
+        if (runs_gradient(x, at) || runs(x, offloaded_forward, at)) all.stashes += t[compute] - at;
+        all.pending = static_cast<double>(r_.microbatches - weights(x)) * r_.weight;
+        if (runs(x, weight, at)) all.pending += t[compute] - at;
+        return all;
+    }
+    [[nodiscard]] double time_of_copies() const { return r_.transfer ? r_.transfer->first + r_.transfer->second : 0.0; }
+
+    /// The least time in which memory × time fits the memory, and copies the engines. It is the least over the number
+    /// of future microbatches that are offloaded. More of them take more of the engines, and less memory if copies are
+    /// shorter than the wait.
+    [[nodiscard]] double time_for_memory(const label& x) const {
+        const auto all = needs_of(x);
+        const auto left = r_.microbatches - forwards(x);
+        const double copies = time_of_copies();
+        const auto in_memory = [&](std::size_t offloaded) {
+            const double held =
+                static_cast<double>(offloaded) * copies + static_cast<double>(left - offloaded) * r_.wait;
+            const double computing = static_cast<double>(left) * (r_.forward + r_.gradient);
+            return (all.stashes + held + computing) / stashes_ + all.pending * pending_share_;
+        };
+        const auto on_engines = [&](std::size_t offloaded) {
+            const double engines = r_.one_transfer_at_a_time ? 1.0 : 2.0;
+            return (all.copies + static_cast<double>(offloaded) * copies) / engines;
+        };
+        const auto time_with = [&](std::size_t offloaded) {
+            return std::max(in_memory(offloaded), on_engines(offloaded));
+        };
+        std::size_t low = 0;
+        std::size_t high = r_.transfer && copies < r_.wait ? left : 0;
+        while (low < high) {
+            const auto middle = (low + high) / 2;
+            if (on_engines(middle) >= in_memory(middle))
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        return low > 0 ? std::min(time_with(low - 1), time_with(low)) : time_with(low);
+    }
+
+    /// The largest share of the memory that a pending weight gradient can count for, beside stashes that count for
+    /// 1 / stashes_, such that whatever fits the memory counts for at most 1.
+    [[nodiscard]] double share_of_pending() const {
+        double share = 1.0;
+        for (double full = 0.0; full <= stashes_; ++full)
+            if (const double most = std::floor((r_.limit - full * r_.stash) / r_.pending); most >= 1.0)
+                share = std::min(share, (1.0 - full / stashes_) / most);
+        return share;
+    }
+
+    static constexpr double infinite = std::numeric_limits<double>::infinity();
+    /// The first rise of the ceiling, as a share of it; each rise is twice the one before. Not tuned.
+    static constexpr double first_step = 0.005;
+    /// So many labels find a sequence as short as known for most ranks that can't raise the bound. Not tuned.
+    static constexpr std::size_t few_labels = 200;
+    static constexpr std::size_t all_labels = std::numeric_limits<std::size_t>::max();
+
+    const lone_rank& r_;
+    double known_;
+    /// The number of stashes that fit the memory.
+    double stashes_ = std::floor(r_.limit / r_.stash);
+    double pending_share_ = share_of_pending();
+    label next_{}; // reused, because it allocates
+    double done_ = 0.0;
+    double ceiling_ = 0.0;
+    double shortest_ = infinite;
+    /// The least bound of the labels above the ceiling.
+    double above_ = infinite;
+};
+
+/// The rank of stage s alone; empty if its memory holds all stashes. `relaxed` only keeps or offloads whole stashes.
+inline std::optional<lone_rank> alone(const problem& relaxed, stage s) {
+    const rank at = relaxed.rank_of(s);
+    const auto& c = relaxed.costs[s];
+    const auto slack = tolerance{}.at(relaxed.memory_scale());
+    const auto limit = relaxed.memory_limit[at] + slack;
+    const auto count = relaxed.graph.microbatches();
+    if (c.activation <= slack || static_cast<double>(count) * c.activation <= limit) return {};
+    const auto windows = relaxed.objective == objective_kind::span ? time_windows<any_graph>::of_rank(relaxed, at)
+                                                                   : time_windows<any_graph>::step(relaxed);
+    const bool half_duplex = shares_channel(relaxed.transfer);
+    lone_rank r;
+    r.microbatches = count;
+    r.forward = c.forward.value();
+    r.gradient = relaxed.gradient_time(s).value();
+    if (relaxed.split_backward) r.weight = c.backward_weight.value();
+    r.wait = (paths_of(relaxed).lifespan[s] - c.forward - relaxed.gradient_time(s)).value();
+    const auto transfer = stash_transfer(relaxed, s);
+    if (transfer && c.activation <= relaxed.host_memory_limit[at] + slack)
+        r.transfer.emplace(transfer->offload.value(), transfer->reload.value());
+    r.one_transfer_at_a_time = shares_engine(relaxed.transfer) || half_duplex;
+    r.stash = c.activation.value();
+    r.pending = std::min(c.activation, c.weight_stash).value();
+    r.limit = limit.value();
+    for (std::size_t m = 0; m < count; ++m) {
+        r.heads.push_back(windows.forward(s).head[m].value());
+        r.tails.push_back(windows.gradient(s).tail[m].value());
+    }
+    return r;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE duration lone_rank_bound(const problem& p, duration known, stop_check stop, double work) {
+    if (known.is_unlimited()) return known;
+    const auto relaxed = without_storage(p, storage_relaxation::fastest_transfer);
+    std::vector<detail::lone_rank> ranks;
+    for (const auto& stages : stages_by_rank(p.graph))
+        if (stages.size() == 1)
+            if (auto r = detail::alone(relaxed, stages.front())) ranks.push_back(std::move(*r));
+    for (std::size_t i = 0; i < ranks.size() && !stop(); ++i) {
+        detail::lone_rank_search search{ranks[i], known.value()};
+        known = std::max(known, duration{search.solve(work / static_cast<double>(ranks.size() - i), stop)});
+        work -= search.done();
+    }
+    return known;
+}
+
+} // namespace optpipe
+#endif
