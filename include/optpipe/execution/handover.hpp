@@ -48,7 +48,7 @@ struct handover_result {
 /// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result is the minimum of
 /// all votes. The vote starts before the step is issued and is read after the step ends. All ranks read the same
 /// result. After the step, all ranks switch to the plan, or all drop it, or all wait. The step of the switch isn't
-/// announced in advance, so no announcement can be late.
+/// announced in advance, so no announcement can be late. `settle_plan` votes without a step until the plan is settled.
 ///
 /// A rank refuses a plan for one of four reasons. It can't make programs from the plan. `check_programs` rejects the
 /// programs. The programs differ from the first program in the rank's stages or in the microbatches. The programs need
@@ -59,7 +59,7 @@ struct handover_result {
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
 /// keeps running the program that it captured.
 ///
-/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and no other code
+/// Contract: all ranks make the same calls of `step` and `settle_plan`. Executor, model and channel outlive the handover, and no other code
 /// uses the channel during this time. Only the thread that issues may use the handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
@@ -91,19 +91,26 @@ public:
     /// `program()` and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of
     /// the next steps.
     template <class Ran> void step(const Ran& ran) {
-        try {
+        cancel_if_it_fails([&] {
             advance();
             channel_.begin_minimum(vote_);
             runner_.step();
             ran();
             settle(channel_.minimum());
-        } catch (const execution_error& e) {
-            cancel(e.operation(), e.reason());
-            throw;
-        } catch (...) {
-            cancel("a handover", caught_reason());
-            throw;
-        }
+        });
+    }
+    /// Waits until the published plan is accepted or dropped, while no step runs. For plans that only suit the next
+    /// step. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the last
+    /// plan was settled.
+    const handover_result& settle_plan() {
+        cancel_if_it_fails([&] {
+            for (const auto before = settled_; settled_ == before;) {
+                advance();
+                channel_.begin_minimum(vote_);
+                settle(channel_.minimum());
+            }
+        });
+        return result_;
     }
 
     /// See `runner::probe`.
@@ -217,6 +224,17 @@ private:
                 refusals_.push_back(std::move(next->text));
             else
                 reports_.push_back(std::move(*next));
+        }
+    }
+    template <class Call> void cancel_if_it_fails(const Call& call) {
+        try {
+            call();
+        } catch (const execution_error& e) {
+            cancel(e.operation(), e.reason());
+            throw;
+        } catch (...) {
+            cancel("a handover", caught_reason());
+            throw;
         }
     }
     void cancel(const std::string& what_it_did, const std::string& reason) {
