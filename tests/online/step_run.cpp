@@ -28,8 +28,8 @@ constexpr double longest = 1.5;
 /// Microbatches with lengths from 0.5 to `longest`; all of the given length if it isn't 0.
 problem draw(random_numbers& random, double length = 0.0) {
     constexpr stage_costs cost{duration{2}, duration{3}, duration{1}, memory_size{1}, memory_size{0.5}};
-    auto p = to_problem(
-        make_problem(graph<dynamic, dynamic>{ranks, microbatches}, uniform_memory{cost}, memory_size{8.0}));
+    auto p =
+        to_problem(make_problem(graph<dynamic, dynamic>{ranks, microbatches}, uniform_memory{cost}, memory_size{8.0}));
     std::vector<cost_factors> factors;
     for (std::size_t m = 0; m < microbatches; ++m)
         factors.push_back(equal_factors(length > 0.0 ? length : 0.5 + random.share()));

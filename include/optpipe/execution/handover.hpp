@@ -59,8 +59,8 @@ struct handover_result {
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
 /// keeps running the program that it captured.
 ///
-/// Contract: all ranks make the same calls of `step` and `settle_plan`. Executor, model and channel outlive the handover, and no other code
-/// uses the channel during this time. Only the thread that issues may use the handover.
+/// Contract: all ranks make the same calls of `step` and `settle_plan`. Executor, model and channel outlive the
+/// handover, and no other code uses the channel during this time. Only the thread that issues may use the handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with the program `first`. Each arena has the size that `first` needs, or the size in `room` if that is

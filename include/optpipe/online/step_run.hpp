@@ -79,20 +79,20 @@ public:
         const auto& result = handover_.settle_plan();
         if (result.accepted) return;
         for (const auto& each : result.refusals)
-            why += (why.empty() ? "" : "; ") + each;
-        throw error{"plan " + std::to_string(result.version) + " of a step isn't run" + (why.empty() ? "" : ": ") + why};
+            why += (why.empty() ? ": " : "; ") + each;
+        throw error{"plan " + std::to_string(result.version) + " of a step isn't run" + why};
     }
 
     /// Number of the plan that the next step runs; the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
 
 private:
-    /// The plan as a text. If there is no plan, the text is none that ranks accept, and the reason is appended to `why`.
+    /// The plan as a text. If there is no plan, the text is one that all ranks refuse, and `why` says the reason.
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());
         } catch (const error& e) {
-            why += e.what();
+            why = ": " + std::string{e.what()};
             return {};
         }
     }

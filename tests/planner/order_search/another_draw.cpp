@@ -48,8 +48,8 @@ problem draw(random_numbers& random, bool is_v, bool is_lognormal) {
         // The sum of four uniform numbers is nearly normal.
         const double normal = 1.7 * (random.share() + random.share() + random.share() + random.share() - 2.0);
         const double length = is_lognormal ? std::exp(0.5 * normal) : 0.4 + 1.2 * random.share();
-        factors.push_back({0.7 * length + 0.3 * length * length, 0.6 * length + 0.4 * length * length, length, length,
-                           length});
+        factors.push_back(
+            {0.7 * length + 0.3 * length * length, 0.6 * length + 0.4 * length * length, length, length, length});
     }
     p.microbatches.set_factors(factors);
     return p;

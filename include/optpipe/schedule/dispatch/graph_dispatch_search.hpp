@@ -81,7 +81,7 @@ public:
     }
     /// A search for a short time. Tries the values of one parameter after the other, instead of all combinations, and
     /// then anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence
-    /// follow one another. Pays off if good orders of another draw of the microbatches are known.
+    /// follow one another. This may be the order of a good plan for another draw of the microbatches.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();
@@ -155,10 +155,10 @@ private:
     /// Tries all combinations of the parameters, with three orders of sequences (given, shortest first, longest
     /// inside), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
     /// careful run. With the longest sequences inside, orders were 1.4 % shorter in the mean than with these sequences
-    /// first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In loose v pipelines, orders were
-    /// 5 to 8 % shorter; in the worst setting, they were 2 % longer. Repeating at once was compared with a search in
-    /// which all careful runs came last, on 60 problems. After 0.3 s, orders were 1.8 % shorter (five shorter, none longer); after
-    /// 1 s, they were equal.
+    /// first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In loose v pipelines, orders
+    /// were 5 to 8 % shorter; in the worst setting, they were 2 % longer. Repeating at once was compared with a search
+    /// in which all careful runs came last, on 60 problems. After 0.3 s, orders were 1.8 % shorter (five shorter, none
+    /// longer); after 1 s, they were equal.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();
