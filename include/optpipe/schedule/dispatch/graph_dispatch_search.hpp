@@ -201,25 +201,26 @@ private:
                         keep_better(now, best, value);
                     }
     }
-    /// Tries the values of one parameter after the other, and keeps the best.
+    /// Tries the values of one parameter after the other, and keeps the best. The depth and the order of sequences come
+    /// first: on 80 draws, changes of other parameters hardly shortened an order.
     void tune(graph_dispatch_options& best, duration& value) {
         const auto try_with = [&](const auto& change) {
             auto now = best;
             change(now);
-            if (left_ > 0 && !stop_()) keep_better(now, best, value);
+            if (now != best && left_ > 0 && !stop_()) keep_better(now, best, value);
         };
-        try_with([](auto&) {});
-        try_with([](auto& now) { now.careful = true; });
+        keep_better(best, best, value);
+        if (value.is_unlimited()) try_with([](auto& now) { now.careful = true; });
         for (const double depth : with_.depths)
             try_with([&](auto& now) { now.depth = depth; });
+        for (const auto& sequence : first_sequences())
+            try_with([&](auto& now) { now.sequence = sequence; });
         for (const auto weights : with_.most_weights)
             try_with([&](auto& now) { now.most_weights = weights; });
         for (const auto preference : with_.preferences)
             try_with([&](auto& now) { now.forwards = preference; });
         for (const int more : with_.further)
             try_with([&](auto& now) { now.further.assign(p_->graph.stages(), more); });
-        for (const auto& sequence : first_sequences())
-            try_with([&](auto& now) { now.sequence = sequence; });
         for (std::size_t option = 0; option < most_options(); ++option)
             try_with([&](auto& now) { store_all(now, option); });
         try_with([](auto& now) { now.careful = !now.careful; });

@@ -39,6 +39,7 @@ struct graph_dispatch_options {
     /// Whether a forward and a gradient that can both start do so as a pair, if the problem has this pair and it saves
     /// time. An operation doesn't wait for a partner: on 26 drawn problems, waiting gained nothing.
     bool pairs = false;
+    friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
 
 /// Every stage's first storage option, and the microbatches in their order.
