@@ -6,3 +6,4 @@
 #include "optpipe/online/online_run.hpp"
 #include "optpipe/online/options.hpp"
 #include "optpipe/online/step_planner.hpp"
+#include "optpipe/online/step_run.hpp"

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -51,6 +52,31 @@ TEST_CASE("the arenas hold every plan of a problem, however little sense is in i
             CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
     }
     CHECK(tried > cases / 2);
+}
+
+TEST_CASE("the arenas hold the microbatches of a step that are all larger than usual") {
+    const auto cases = oracle::random_cases(300);
+    std::size_t larger = 0;
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(
+            random, {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 16, .storage_percent = 40});
+        auto& p = given.problem;
+        const auto how = random_lowering(random, true);
+        const auto usual = room_for_plans(p, rank{0}, how);
+        const std::vector<cost_factors> factors(p.graph.microbatches(), equal_factors(1.0 + 2.0 * random.share()));
+        p.microbatches.set_factors(factors);
+        for (auto* const limits : {&p.memory_limit, &p.host_memory_limit})
+            std::fill(limits->begin(), limits->end(), memory_size::unlimited());
+        const auto programs = lower(p, oracle::random_schedule(random, given), how);
+        if (!programs) continue;
+        for (const auto& program : *programs)
+            CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
+        larger += holds(usual, room_for_plans(p, rank{0}, how)) ? 0 : 1;
+    }
+    if (cases < 300) return;
+    CHECK(larger > cases / 2);
 }
 
 TEST_CASE("the arenas hold every plan with pairs") {

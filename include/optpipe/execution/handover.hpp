@@ -49,7 +49,8 @@ struct handover_result {
 /// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
 /// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
 /// read the same result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in
-/// advance when to switch, so no announcement can be late.
+/// advance when to switch, so no announcement can be late. `settle_plan` votes without a step until the plan is
+/// settled.
 ///
 /// A rank refuses a plan from which it can't make programs, or whose programs `check_programs` rejects. A rank also
 /// refuses a program that has other stages or microbatches than its first program, or that needs larger arenas, more
@@ -59,8 +60,9 @@ struct handover_result {
 /// the channel of a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued rather than captured, because a
 /// step that a CUDA executor has captured keeps running the old program.
 ///
-/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover. No other code uses
-/// the channel while the handover exists. Only the thread that issues may use the handover.
+/// Contract: all ranks make the same calls of `step` and `settle_plan`. Executor, model and channel outlive the
+/// handover. No other code uses the channel while the handover exists. Only the thread that issues may use the
+/// handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with the program `first`. Each arena has the size that `first` needs, or the size in `room` if that is
@@ -92,19 +94,26 @@ public:
     /// `program()` and `times()` still belong to the step that just ended. Reports made in `ran` reach rank 0 after one
     /// of the next steps.
     template <class Ran> void step(const Ran& ran) {
-        try {
+        cancel_if_it_fails([&] {
             advance();
             channel_.begin_minimum(vote_);
             runner_.step();
             ran();
             settle(channel_.minimum());
-        } catch (const execution_error& e) {
-            cancel(e.operation(), e.reason());
-            throw;
-        } catch (...) {
-            cancel("a handover", caught_reason());
-            throw;
-        }
+        });
+    }
+    /// Waits until the published plan is accepted or dropped, while no step runs. For plans that only suit the next
+    /// step. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the last
+    /// plan was settled.
+    const handover_result& settle_plan() {
+        cancel_if_it_fails([&] {
+            for (const auto before = settled_; settled_ == before;) {
+                advance();
+                channel_.begin_minimum(vote_);
+                settle(channel_.minimum());
+            }
+        });
+        return result_;
     }
 
     /// See `runner::probe`.
@@ -218,6 +227,17 @@ private:
                 refusals_.push_back(std::move(next->text));
             else
                 reports_.push_back(std::move(*next));
+        }
+    }
+    template <class Call> void cancel_if_it_fails(const Call& call) {
+        try {
+            call();
+        } catch (const execution_error& e) {
+            cancel(e.operation(), e.reason());
+            throw;
+        } catch (...) {
+            cancel("a handover", caught_reason());
+            throw;
         }
     }
     void cancel(const std::string& what_it_did, const std::string& reason) {

@@ -15,7 +15,9 @@ namespace optpipe {
 /// time, because its activation is used before its gradient is made. While an operation runs, its microbatch has one
 /// more message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or
 /// for microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
-/// input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in size, isn't included.
+/// input or its output, whichever is larger. Fragmentation, which occurs if messages differ in size, isn't included.
+///
+/// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -60,9 +62,16 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     std::size_t messages = 0;
     for (const stage s : p.graph.all_stages()) {
         if (p.rank_of(s) != self) continue;
-        all += static_cast<double>(p.graph.microbatches()) * detail::most_of_stash(p, s);
         stashes += p.graph.microbatches();
-        messages += (p.graph.microbatches() + detail::most_at_once(p, s)) * detail::largest_message(p, s, how);
+        std::size_t largest = 0;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            const auto& factors = p.microbatches.factors(s, m);
+            all += factors.memory * detail::most_of_stash(p, s);
+            const auto message = how.scaled(detail::largest_message(p, s, how), factors.message);
+            messages += message;
+            largest = std::max(largest, message);
+        }
+        messages += detail::most_at_once(p, s) * largest;
     }
     // The size of each part of a stash is rounded up separately.
     const auto parts = stashes * buffer_roles + (p.overlaps.empty() ? 0 : 1);

@@ -7,6 +7,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/parallel/arena.hpp"
 #include "optpipe/parallel/workers.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/require_plain.hpp"
@@ -39,6 +40,8 @@
 #include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/construct/cheaper_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
@@ -190,7 +193,8 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // Computing bounds takes a second on problems of a million cells. Most of the time is left to find a schedule.
+        // Computing bounds takes a second on problems of a million cells, and adapting entries of the cache some
+        // hundredths of a second. Most of the time is left to find a schedule.
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
@@ -212,11 +216,11 @@ private:
             log_.add(start_method, to_offer.seconds());
         }
         if (uses_cache()) {
-            state_.try_strategy(cached, [&] { start_from_cache(); });
+            state_.try_strategy(cached, [&] { start_from_cache(late); });
             if (is_cached_ || state_.done()) return;
         }
         const bool is_first = !state_.incumbent();
-        if (!is_first && !is_plain_) search_orders_of_start();
+        if (!is_first && !is_plain_) search_from_start();
         const auto find_any = [&] {
             if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
         };
@@ -280,17 +284,25 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. If
-    /// the time limit is short, `order_search` thus gets all of the time. This search suits starts that were planned
-    /// for other microbatches, because such plans are close to good plans for the new microbatches.
-    void search_orders_of_start() {
+    /// Improves the start for a moment on all threads, before the strategies share the time. A plan with a short time
+    /// limit thus spends all its time here. If microbatches differ, the start may be a plan for other microbatches. Each
+    /// thread then runs dispatchers in half of the moment. They take only the order in which microbatches enter from the
+    /// start, because a dispatcher adapts to other costs better than a complete order does. `order_search` gets the rest.
+    void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
         const stopwatch watch;
         constexpr order_search_parameters with;
+        const auto now = std::chrono::steady_clock::now();
         auto limits = state_.limits();
-        limits.deadline = std::min(limits.deadline, deadline_after(std::chrono::steady_clock::now(), with.moment));
+        limits.deadline = std::min(limits.deadline, deadline_after(now, with.moment));
+        auto first_half = limits;
+        first_half.deadline = now + (limits.deadline - now) / 2;
+        const auto given = order_of(*state_.incumbent());
+        const bool dispatches =
+            strategy_named(adaptive_strategy::name) && sequences_by_cost(state_.problem()).size() > 1;
         const auto work = [&](std::size_t thread) {
+            if (dispatches) dispatch_from(given, first_half, thread);
             search_state view{state_, limits, std::string{order_strategy::name}};
             state_.try_strategy(order_strategy::name, [&] {
                 order_search(view,
@@ -303,6 +315,19 @@ private:
         };
         parallel::workers{threads_, work}.run(threads_);
         log_.add(order_strategy::name, watch.seconds());
+    }
+    /// Runs dispatchers until the deadline. On every second thread, microbatches enter at first as in `given`; on the
+    /// others, the longest are in the middle.
+    void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
+        search_state view{state_, limits, std::string{adaptive_strategy::name}};
+        const stop_when late{[&] { return view.done(); }};
+        state_.try_strategy(adaptive_strategy::name, [&] {
+            best_order<any_graph> best{state_.problem()};
+            constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
+            graph_dispatch_search<any_graph> search{state_.problem(), best, late, no_limit, options_.seed + thread};
+            search.run_from(thread % 2 == 0 ? search.entrance_order(given) : search.longest_inside());
+            if (best.found()) view.offer(*best, adaptive_strategy::name);
+        });
     }
     /// Adds strategies that search the problems with one storage option for all microbatches. A deterministic search
     /// leaves these strategies out, because they share results as soon as they find them.
@@ -317,7 +342,8 @@ private:
     [[nodiscard]] bool uses_cache() const {
         return !options_.cache.empty() && options_.most_distinct_pairs == plan_options{}.most_distinct_pairs;
     }
-    void start_from_cache() {
+    /// Further similar entries are left out once `late` is true.
+    void start_from_cache(stop_check late) {
         const stopwatch watch;
         const auto& p = state_.problem();
         const auto hits = plan_cache{options_.cache, options_.warn}.find(canonical_form(p));
@@ -331,7 +357,7 @@ private:
             if (holds) cached_method_ = hits.exact->method;
         }
         for (const auto& entry : hits.near) {
-            if (is_cached_ || state_.done()) break;
+            if (is_cached_ || state_.done() || (cached_ != cache_use::none && late())) break;
             if (offer_adapted(entry) && cached_ == cache_use::none) cached_ = cache_use::near;
         }
         state_.raise_bound(std::min(hits.bound * units.time, state_.objective()), cached);

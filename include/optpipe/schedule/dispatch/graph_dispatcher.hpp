@@ -39,6 +39,7 @@ struct graph_dispatch_options {
     /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
     /// saves time. An operation doesn't wait for a partner: on 26 random problems, waiting gained nothing.
     bool pairs = false;
+    friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
 
 /// Every stage's first storage option, and the microbatches in the order of the graph.

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/execution/control_channel.hpp"
+#include "optpipe/execution/handover.hpp"
+#include "optpipe/online/plan_text.hpp"
+#include "optpipe/online/step_planner.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/background_planner.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace optpipe {
+
+/// How plans become programs, and the room for them. The setting is the same on all ranks, except for `room`.
+struct step_setting {
+    lowering_options lowering{};
+    /// The sizes of this rank's arenas. Every step's plan must fit: see `room_for_plans`.
+    execution::arena_sizes room{};
+    /// How rank 0 plans.
+    background_options planning = step_planner::usual_options();
+};
+
+/// Runs one rank in training whose microbatches differ from step to step. During each step, rank 0 plans the next step
+/// (`step_planner`). Between the two, all ranks switch to that plan:
+///
+///     step_run run{p, first, executor, model, channel, setting}; // `first` is a plan of the first step, `p`
+///     for (std::size_t i = 0; i < steps; ++i) {
+///         if (executor.self() == rank{0}) run.submit(next); // the problem of step i + 1
+///         run.step();
+///         run.switch_plan(); // from now on, the model gets the microbatches of step i + 1
+///     }
+///
+/// The ranks vote on each plan, and run it only if all can (`handover`). Otherwise, `switch_plan` throws on all ranks,
+/// because the plan in use is for other microbatches. Costs aren't measured.
+///
+/// Contract: the contract of `handover` applies, with `switch_plan` like `settle_plan`. All ranks have the same first
+/// problem and plan. The problems of all steps have the same stages and as many microbatches.
+template <class Executor, class Model, execution::control_channel Channel> class step_run {
+public:
+    step_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
+             step_setting setting)
+        : self_{on.self()}, handover_{lower(p, first, setting.lowering).value()[self_],
+                                      on,
+                                      model,
+                                      channel,
+                                      [how = setting.lowering](const std::string& plan) {
+                                          return detail::programs_from_text(plan, how);
+                                      },
+                                      setting.room} {
+        if (self_ == rank{0}) planner_ = std::make_unique<step_planner>(first, std::move(setting.planning));
+    }
+    step_run(const step_run&) = delete;
+    step_run& operator=(const step_run&) = delete;
+
+    /// On rank 0, begins to plan the next step. Call this before `step`, so that planning and training overlap.
+    void submit(problem next) {
+        OPTPIPE_EXPECT(planner_, "step_run: rank 0 submits problems");
+        planner_->submit(std::move(next));
+    }
+    /// Runs one step with the plan in use. Throws as `handover::step`.
+    void step() { handover_.step(); }
+    /// Switches all ranks to the plan of the submitted problem. Waits until there is a plan, and until all ranks are
+    /// ready for it. Throws `error` on all ranks if there is no plan, or if a rank refuses the plan; on rank 0, the
+    /// error has the reasons. Throws `execution_error` as `handover::step`. Contract: rank 0 has submitted a problem
+    /// since the last call.
+    void switch_plan() {
+        std::string why;
+        if (planner_) handover_.publish(next_plan(why));
+        const auto& result = handover_.settle_plan();
+        if (result.accepted) return;
+        for (const auto& each : result.refusals)
+            why += (why.empty() ? ": " : "; ") + each;
+        throw error{"plan " + std::to_string(result.version) + " of a step isn't run" + why};
+    }
+
+    /// Number of the plan that the next step runs; the same on all ranks, and 0 at first.
+    [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
+
+private:
+    /// The plan as a text. If there is no plan, the text is one that all ranks refuse, and `why` says the reason.
+    std::string next_plan(std::string& why) {
+        try {
+            return detail::plan_to_text(planner_->next_plan());
+        } catch (const error& e) {
+            why = ": " + std::string{e.what()};
+            return {};
+        }
+    }
+
+    rank self_;
+    handover<Executor, Model, Channel> handover_;
+    /// Null on all ranks but rank 0.
+    std::unique_ptr<step_planner> planner_{};
+};
+
+} // namespace optpipe
