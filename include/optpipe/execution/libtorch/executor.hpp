@@ -11,7 +11,7 @@
 
 namespace optpipe::libtorch {
 
-/// Moves tensors of a stash between the device and the host; the task's label names the stash.
+/// Moves the tensors of a stash between the device and the host. The label of the task tells which stash.
 template <class Lane> class copy_engine {
 public:
     explicit copy_engine(rank_model& of) : of_{&of} {}
@@ -28,8 +28,8 @@ private:
     rank_model* of_;
 };
 
-/// A rank with LibTorch's tensors in place of arenas. `Base` has its lanes, and carries its messages:
-/// `threads::executor`, `mpi::executor` or `cuda::executor`.
+/// A rank that uses LibTorch's tensors in place of arenas. `Base` is `threads::executor`, `mpi::executor` or
+/// `cuda::executor`. `Base` runs the rank's lanes, and carries the rank's messages.
 template <class Base> class executor {
 public:
     using lane_type = execution::lane_of<Base>;

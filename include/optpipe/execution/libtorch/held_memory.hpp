@@ -19,9 +19,10 @@ namespace optpipe::libtorch {
 
 namespace detail {
 
-/// The kind of operation that allocates the memory that this kind uses last, if that is on another lane. A forward
-/// allocates a stash, which an offload copies to memory that it allocates itself. A reload reads that memory, and
-/// allocates memory that a backward reads.
+/// Returns the kind of operation, on another lane, that allocated the memory for which `last_use` is the last user.
+/// Returns nothing if memory of other lanes isn't used. A forward allocates a stash, and an offload copies the stash to
+/// memory that the offload allocates. A reload copies the stash back to memory that the reload allocates, and a
+/// backward reads this memory.
 [[nodiscard]] inline std::optional<operation_kind> allocator_for(operation_kind last_use) {
     switch (last_use) {
     case operation_kind::offload: return operation_kind::forward;
@@ -37,8 +38,9 @@ namespace detail {
 
 } // namespace detail
 
-/// For each operation of a program, the operations whose memory is free once it starts: each of them has certainly
-/// ended by then, and used memory of this operation's lane. An operation is listed once, for the first such operation.
+/// Maps operations of a program to the operations whose memory is free when the mapped operation starts. These
+/// operations have certainly ended by then. They were the last users of memory that the mapped operation's lane
+/// allocated. Each of them is listed once, for the first operation to which this applies.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;
@@ -68,12 +70,12 @@ namespace detail {
 }
 
 /// Memory of stashes for lanes that run tasks later than these are issued, such as CUDA streams. The allocator gives
-/// freed memory to the next tensor of the lane that allocated it, without asking whether other lanes still use it.
-/// Memory that a task of another lane uses last is therefore held until a task of the allocating lane starts after it,
-/// as the program's markers say. No lane and no thread waits for that.
+/// freed memory to the next tensor of the lane that allocated it, even if other lanes still use this memory. So memory
+/// that a task of another lane uses last is held for longer. It is freed when the allocating lane starts a task that,
+/// by the program's markers, runs after this last use. No lane and no thread waits for memory to become free.
 ///
-/// Each lane has memory of its own, so LibTorch may have more memory than the plan counts: as much as reloaded stashes
-/// take at once. All calls come from the thread that issues.
+/// Each lane has memory of its own, so LibTorch may take more memory than planned. The difference may be as large as
+/// the memory that reloaded stashes take at the same time. All calls come from the thread that issues the tasks.
 class held_memory : public stash_memory {
 public:
     explicit held_memory(const rank_program& p) : freed_before_{memory_freed_before(p)} {}
@@ -85,7 +87,8 @@ public:
         for (const auto& user : freed->second)
             held_.erase(user);
     }
-    /// Memory of which a tensor outlives the last task that should use it is kept to the end of the step.
+    /// Holds the memory that this operation used last. Memory that a tensor still uses after a computation is kept
+    /// until the end of the step.
     void end(const operation& op) override {
         for (auto& memory : retired_)
             if (is_transfer(op.kind) || memory.use_count() == 1)
@@ -102,7 +105,7 @@ public:
 
 private:
     std::map<operation, std::vector<operation>> freed_before_;
-    /// By the operation that used the memory last.
+    /// Indexed by the operation that used the memory last.
     std::map<operation, std::vector<c10::Storage>> held_{};
     std::vector<c10::Storage> retired_{}, kept_{};
 };

@@ -15,18 +15,18 @@
 
 namespace optpipe::libtorch {
 
-/// Waits until a device has done what this thread has put into its current stream. A CPU is always done.
+/// Waits until a device has finished the work in this thread's current stream. Returns at once for a CPU.
 inline void synchronize(at::Device with) {
     if (with.is_cpu()) return;
     const c10::impl::VirtualGuardImpl guard{with.type()};
     guard.synchronizeStream(guard.getStream(with));
 }
-/// Returns memory to a device that LibTorch has allocated, but doesn't use.
+/// Makes LibTorch return its unused memory to the device.
 inline void return_unused_memory(at::Device to) {
     if (!to.is_cpu()) at::getDeviceAllocator(to.type())->emptyCache();
 }
 
-/// The number of bytes in use: now, and the largest so far. Several threads may use the meter.
+/// The current number of bytes in use, and the largest number until now. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {
@@ -56,8 +56,9 @@ private:
     std::size_t now_ = 0, most_ = 0;
 };
 
-/// The memory of a rank's stashes: the bytes that they take, and how these bytes move. Here, a copy has ended when the
-/// call returns, and memory is freed once nothing uses it.
+/// The memory of a rank's stashes. Counts the bytes that the stashes take, and copies stashes between the device and
+/// the host. In this base class, a copy has ended when `copy` returns, and memory is freed as soon as no tensor uses
+/// it.
 class stash_memory {
 public:
     stash_memory() = default;
@@ -67,9 +68,9 @@ public:
 
     /// Copies all bytes of `from` to `to`, which has the same size.
     virtual void copy(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
-    /// Takes memory that the task under way uses last, but that another lane allocated.
+    /// Takes over memory that another lane allocated, and that the current task is the last to use.
     virtual void retire(c10::Storage) {}
-    /// Encloses the task of an operation, on the thread that runs it.
+    /// Called before the task of an operation, on the thread that runs the task. `end` is called after the task.
     virtual void begin(const operation&) {}
     virtual void end(const operation&) {}
     /// Called when all tasks of a step have ended.
@@ -78,9 +79,9 @@ public:
     byte_meter device{}, host{};
 };
 
-/// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
-/// exists. Workspace, which is memory that a backward restores for itself, isn't counted before the call of `count`,
-/// because no plan includes workspace.
+/// Memory of one or several saved tensors, on the device or on the host. The meters count a block while it exists.
+/// Workspace is memory that a backward restores for its own use. Workspace isn't counted until `count` is called,
+/// because no plan includes it.
 class block {
 public:
     block(c10::Storage storage, stash_memory& memory, bool is_counted)

@@ -16,26 +16,26 @@ namespace optpipe::libtorch {
 
 namespace detail {
 
-/// The bytes at an address of a device, without ownership.
+/// Returns a tensor of bytes that views the memory at `data`, but doesn't own this memory.
 inline at::Tensor bytes_at(const void* data, std::size_t bytes, at::Device on) {
     return at::for_blob(const_cast<void*>(data), {static_cast<std::int64_t>(bytes)})
         .options(at::TensorOptions{at::kByte}.device(on))
         .target_device(on)
         .make_tensor();
 }
-/// The bytes of a tensor without gaps.
+/// Returns a tensor of bytes that views the elements of `dense`. Contract: `dense` is contiguous.
 inline at::Tensor bytes_of(const at::Tensor& dense) {
     return bytes_at(dense.const_data_ptr(), dense.nbytes(), dense.device());
 }
 
 } // namespace detail
 
-/// How the tensors between two stages lie in a message: one after the other, without gaps. A gradient that isn't
-/// defined is sent as zeros. All microbatches have messages of one size.
+/// The layout of a message that carries the tensors between two stages. The tensors lie one after the other, without
+/// gaps. A gradient that isn't defined is sent as zeros. The messages of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;
-    /// A layout for tensors of these types and sizes. All are defined.
+    /// A layout for tensors with the types and sizes of those in `like`. Contract: all of them are defined.
     explicit message_layout(const tensors& like) {
         for (const auto& each : like) {
             slots_.push_back({each.scalar_type(), each.sizes().vec(), each.nbytes()});
@@ -45,7 +45,7 @@ public:
 
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-    /// `on`: the device of the message. Throws `error` if the message is too small, or if the values have other types
+    /// `on` is the device of the message. Throws `error` if the message is too small, or if the values have other types
     /// or sizes.
     void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
@@ -63,7 +63,7 @@ public:
             }
         }
     }
-    /// Tensors on `device`, with memory of their own. `on`: the device of the message.
+    /// Returns tensors on `device` that own their memory. `on` is the device of the message.
     [[nodiscard]] tensors read(std::span<const std::byte> from, at::Device on, at::Device device) const {
         check_room(from.size());
         tensors values;
@@ -98,8 +98,8 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// The size of a message with tensors of these types and sizes, for `lowering_options`: a multiple of 256, so that
-/// devices copy messages fast.
+/// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so
+/// that devices copy messages fast.
 [[nodiscard]] inline std::size_t message_bytes(const tensors& like) {
     constexpr std::size_t alignment = 256;
     return (message_layout{like}.bytes() + alignment - 1) / alignment * alignment;

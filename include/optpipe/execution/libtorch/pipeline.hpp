@@ -24,43 +24,45 @@
 
 namespace optpipe::libtorch {
 
-/// How a pipeline runs.
+/// Options for running a pipeline.
 struct pipeline_options {
-    /// Bytes per unit of memory, as in `lowering_options`; used for the report.
+    /// Number of bytes per unit of memory, as in `lowering_options`. Used for the report.
     double bytes_per_unit = 1.0;
-    /// Length of the problem's unit of time, for the measured schedule.
+    /// Duration of the problem's unit of time. Used for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
-    /// Whether each operation takes at least its planned time: on a fast machine, a step then takes as long as planned.
+    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
+    /// machine.
     bool paced = false;
     std::chrono::nanoseconds patience = std::chrono::minutes{1};
 };
 
-/// One step of a pipeline.
+/// The result of one step of a pipeline.
 struct step_result {
-    /// Mean over the microbatches.
+    /// Mean loss over the microbatches.
     double loss = 0.0;
     /// The operations with their measured times.
     schedule measured;
 };
 
-/// The ranks of a pipeline as threads of this process, with a thread for each lane.
+/// Runs the ranks of a pipeline as threads of this process, with one thread for each lane.
 class thread_ranks : public threads::cluster {
 public:
     thread_ranks(const problem& p, const training&, const pipeline_options& how)
         : threads::cluster{p.graph.ranks(), {.patience = how.patience, .record_times = true}} {}
 };
 
-/// Trains a model by a plan. Gradients are added to those in the parameters; the caller's optimizer runs between two
-/// steps. `Ranks` are the ranks' executors and control channels: `thread_ranks`, or `cuda_ranks` of
-/// `libtorch/cuda/pipeline.hpp`.
+/// Trains a model according to a plan. Gradients are added to those already in the parameters. The caller's optimizer
+/// runs between two steps. `Ranks` has the executor and the control channel of each rank. It is `thread_ranks`, or
+/// `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
 ///
 /// Stages that draw random numbers take turns on one device, because they share its generator. For bitwise repeatable
 /// sums on CPUs, call `at::set_num_threads(1)` before the first step.
 template <class Ranks> class basic_pipeline {
 public:
-    /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
-    /// `error` for problems that aren't plain, if the model has another number of stages than the problem, or if the
-    /// plan splits backwards and the model can't. Throws `input_error` if the programs have errors.
+    /// Rehearses each stage once with each storage option that the plan uses for it. `p` and `model` must outlive the
+    /// pipeline. Throws `error` if the problem isn't plain, if the model and the problem have different numbers of
+    /// stages, or if the plan splits backwards although the model can't. Throws `input_error` if the programs have
+    /// errors.
     basic_pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, how_{how}, ranks_{p, model, how}, members_(p.graph.ranks()) {
         detail::check_training(p, programs, model);
@@ -75,7 +77,7 @@ public:
     basic_pipeline(const basic_pipeline&) = delete;
     basic_pipeline& operator=(const basic_pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails; the pipeline is unusable after a failure.
+    /// Runs a step. Throws `execution_error` if the step fails. After a failure, the pipeline is unusable.
     step_result step() {
         std::vector<rank_step> done(members_.size());
         threads::on_all_ranks(ranks_, [&](executor& here) {
@@ -92,7 +94,7 @@ public:
         return result;
     }
 
-    /// The sizes of the stashes in the steps so far.
+    /// The sizes of the stashes in all steps run until now.
     [[nodiscard]] stash_report report() const {
         stash_report all;
         for (const auto& each : members_) {

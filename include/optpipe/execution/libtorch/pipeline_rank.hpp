@@ -34,10 +34,10 @@
 
 namespace optpipe::libtorch {
 
-/// How to lower a plan of a problem whose unit of memory is a byte, such as a problem of `measured_problem`. Sizes
-/// aren't rounded, because LibTorch allocates them. `message_bytes` (see the function) is for ranks that are processes
-/// or on GPUs. Threads on CPUs hand tensors on as they are; with 0, messages have no bytes. `how`: the defaults of the
-/// transport, such as `nccl::lowering_defaults()`.
+/// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
+/// rounded, because LibTorch allocates the memory. If ranks are processes or on GPUs, pass the result of the function
+/// `message_bytes`. If ranks are threads on CPUs, pass 0. These ranks hand tensors on directly, and their messages have
+/// no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
 [[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0, lowering_options how = {}) {
     how.bytes_per_unit = 1.0;
     how.alignment = 1;
@@ -85,27 +85,27 @@ inline tensors tensors_of(const std::string& text, at::Device on) {
 
 } // namespace detail
 
-/// One step of one rank.
+/// The result of one step of one rank.
 struct rank_step {
-    /// Mean over the microbatches, on the rank of the last stage.
+    /// Mean loss over the microbatches. Only the rank of the last stage has a loss.
     std::optional<double> loss{};
-    /// Empty if the executor doesn't record times. All ranks have one clock.
+    /// Empty if the executor doesn't record times. All ranks use the same clock.
     rank_times times{};
 };
 
-/// One rank of a pipeline. Gradients are added to those in the parameters; the caller's optimizer runs between two
-/// steps.
+/// One rank of a pipeline. Gradients are added to those already in the parameters. The caller's optimizer runs between
+/// two steps.
 ///
-/// Over MPI, each process has one: `on` is `member.executor()`, and `channel` is `member.control()`. The process needs
-/// only the modules of its own stages; the other entries of `training::stages` may be empty. With
-/// `libtorch/cuda/lanes.hpp`, `on` may be on a GPU.
+/// With MPI, each process has one `pipeline_rank`. Its `on` is `member.executor()`, and its `channel` is
+/// `member.control()`. A process only needs the modules of its own stages. All other entries of `training::stages` may
+/// be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
 template <class Base> class pipeline_rank {
 public:
-    /// Rehearses each stage once with each storage option of the plan. All ranks construct theirs at the same time:
-    /// each hands its outputs to the next, which waits for them for at most the time limit of the channel. `p`, `model`
-    /// and `on` outlive the object. Throws `error` for problems that aren't plain, if the model has another number of
-    /// stages than the problem, if the plan splits backwards and the model can't, or if messages have no bytes. Throws
-    /// `input_error` if the programs have errors.
+    /// Rehearses each stage once with each storage option that the plan uses for it. All ranks must call this
+    /// constructor at the same time, because each rank passes its outputs to the next. A rank waits for its inputs
+    /// until the time limit of the channel. `p`, `model` and `on` must outlive the object. Throws `error` if the
+    /// problem isn't plain, if the model and the problem have different numbers of stages, if the plan splits backwards
+    /// although the model can't, or if messages have no bytes. Throws `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how = {})
         : pipeline_rank{p,
@@ -115,8 +115,8 @@ public:
                         channel,
                         how,
                         std::make_shared<value_table>()} {}
-    /// One of several ranks of a process. They share `values`, so messages on a host need no bytes. Contract: `own` is
-    /// one of the programs that `detail::check_training` accepts.
+    /// For several ranks in one process. These ranks share `values`, so messages between ranks on CPUs need no bytes.
+    /// Contract: `own` is one of the programs accepted by `detail::check_training`.
     pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values)
         : problem_{p}, model_{model}, program_{std::move(own)}, values_{std::move(values)},
@@ -133,7 +133,7 @@ public:
     pipeline_rank(const pipeline_rank&) = delete;
     pipeline_rank& operator=(const pipeline_rank&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails on any rank; the pipeline is unusable after a failure.
+    /// Runs a step. Throws `execution_error` if the step fails on any rank. After a failure, the pipeline is unusable.
     rank_step step() {
         stages_.begin_step(steps_++);
         runner_.forget_times();
@@ -224,7 +224,7 @@ private:
     std::shared_ptr<value_table> values_;
     rank_model stages_;
     executor<Base> executor_;
-    /// Destroyed first, because its lanes use all of the above.
+    /// The runner is destroyed first, because its lanes use all members above.
     runner<executor<Base>, rank_model> runner_;
     std::size_t steps_ = 0;
 };

@@ -36,9 +36,9 @@
 
 namespace optpipe::libtorch {
 
-/// Losses, and the activations and gradients between stages where messages have no bytes, by the operation that makes
-/// them. The ranks of a `pipeline` share a table. A rank may be a step ahead of its neighbour, so the oldest value of
-/// an operation is taken first.
+/// Losses, activations and gradients, indexed by the operation that computes them. Activations and gradients are in the
+/// table only if no message with bytes carries them. The ranks of a `pipeline` share a table. A rank may be one step
+/// ahead of its neighbour, so the oldest value of an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -63,19 +63,19 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// How the operations of a rank run.
+/// Options for running the operations of a rank.
 struct rank_options {
-    /// Bytes per unit of the problem's memory, for the report.
+    /// Number of bytes in the problem's unit of memory. Used for the report.
     double bytes_per_unit = 1.0;
-    /// Length of the problem's unit of time, if each operation is to take at least its planned time; only for lanes
-    /// that are threads.
+    /// Duration of the problem's unit of time. If set, each operation takes at least its planned time. Must be empty if
+    /// lanes aren't threads.
     std::optional<clock_time> pace{};
 };
 
-/// What depends on the type of a lane. `scope{lane}` makes LibTorch work in the lane while it exists. `is_host` says
-/// whether work of a lane has ended when its call returns, and messages are on the host; otherwise, work is only put
-/// into a stream of the stage's device, where messages are as well. `make_memory(program)` returns the memory of the
-/// rank's stashes.
+/// Properties of a type of lane. `scope{lane}` makes LibTorch put its work into the lane while the scope exists. If
+/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If it is
+/// false, calls only put work into a stream of the stage's device, and messages are on that device.
+/// `make_memory(program)` returns the memory of the rank's stashes.
 template <class Lane> struct lane_traits;
 template <> struct lane_traits<threads::lane> {
     struct scope {
@@ -85,11 +85,11 @@ template <> struct lane_traits<threads::lane> {
     static std::unique_ptr<stash_memory> make_memory(const rank_program&) { return std::make_unique<stash_memory>(); }
 };
 
-/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all stashes:
-/// programs run with `execution::buffer_owner::engine`.
+/// The stages of a rank, as an `execution::stage_model`. The model owns all stashes, so programs run with
+/// `execution::buffer_owner::engine`.
 class rank_model {
 public:
-    /// `p`, `model` and `values` outlive this object.
+    /// `p`, `model` and `values` must outlive this object.
     rank_model(const problem& p, const training& model, rank self, const rank_options& how, value_table& values,
                std::unique_ptr<stash_memory> memory)
         : problem_{p}, model_{model}, how_{how}, values_{values}, memory_{std::move(memory)} {
@@ -145,7 +145,7 @@ public:
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
-    /// Runs the program's offloads and reloads.
+    /// Executes the program's offloads and reloads.
     template <class Lane> void copy(Lane& on, const operation& op) {
         run(on, op, [&] {
             auto& saved = *cell_of(op.stage, op.microbatch).saved;
@@ -156,7 +156,7 @@ public:
         });
     }
 
-    /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
+    /// See `stage_runner::rehearse`. Call it before the first step for each storage option that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);
@@ -165,8 +165,8 @@ public:
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Forgets the losses of the step before. Waits until devices have done what this thread's current streams have,
-    /// such as the optimizer's work.
+    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished the work in
+    /// this thread's current streams, such as the optimizer's work.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
@@ -174,7 +174,7 @@ public:
     }
     /// Called when all tasks of a step, or all rehearsals, have ended.
     void end_step() { memory_->end_step(); }
-    /// Called after the last rehearsal: forgets its memory.
+    /// Called after the last rehearsal. Resets the maxima of the meters, and returns unused memory to the devices.
     void end_rehearsals() {
         synchronize_all();
         end_step();
@@ -186,7 +186,7 @@ public:
     [[nodiscard]] at::Device device_of(stage s) const { return runners_.at(s)->device(); }
     [[nodiscard]] const tensors& losses() const { return losses_; }
     [[nodiscard]] stash_memory& memory() { return *memory_; }
-    /// The bytes that the stashes took, by stage and storage option.
+    /// The measured bytes of stashes, by stage and storage option.
     [[nodiscard]] std::vector<stash_bytes> stashes() const {
         std::vector<stash_bytes> all;
         for (const auto& [of, bytes] : sizes_)
@@ -198,7 +198,7 @@ private:
     template <class Task> static operation operation_of(operation_kind kind, const Task& t) {
         return {t.stage, kind, t.microbatch, t.storage};
     }
-    /// Runs the work of an operation, as a range of PyTorch's profiler.
+    /// Runs the work of an operation, and shows it as a range in PyTorch's profiler.
     template <class Lane, class Work> void run(Lane& on, const operation& op, const Work& work) const {
         RECORD_USER_SCOPE("PP:" + to_string(op));
         const auto start = std::chrono::steady_clock::now();
@@ -212,7 +212,7 @@ private:
         for (const auto& [s, runner] : runners_)
             synchronize(runner->device());
     }
-    // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
+    // The lock is needed, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});
@@ -238,7 +238,7 @@ private:
         if (message.empty()) return values_.put(of, std::move(values));
         layout_of(of).write(values, message, device_of_messages<Lane>(from));
     }
-    /// Gradients lie in messages as the activations that they are for.
+    /// The layout of the message after operation `of`. A gradient has the same layout as its activation.
     [[nodiscard]] const message_layout& layout_of(const operation& of) const {
         return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
     }
@@ -277,7 +277,7 @@ private:
     value_table& values_;
     std::unique_ptr<stash_memory> memory_;
     std::map<stage, std::unique_ptr<stage_runner>> runners_{};
-    /// By the stage that hands the tensors on.
+    /// Indexed by the stage that hands the tensors on.
     std::map<stage, message_layout> between_{};
     std::mutex mutex_{};
     std::map<std::pair<stage, microbatch>, std::unique_ptr<cell>> cells_{};

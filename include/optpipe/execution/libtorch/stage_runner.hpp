@@ -24,13 +24,13 @@
 
 namespace optpipe::libtorch {
 
-/// The meaning of a storage option for a stash.
+/// The effect of a storage option on a stash.
 struct stash_option {
     /// Whether a RECOMPUTE restores the stash before the backward.
     bool is_ahead = false;
     /// The share of the held bytes that is offloaded.
     double share = 0.0;
-    /// Names of the parts that are recomputed; "" is the whole stage.
+    /// Names of the parts that are recomputed. The name "" stands for the entire stage.
     std::vector<std::string> recomputed{};
 };
 [[nodiscard]] inline stash_option stash_option_of(const storage_option& of, const training& model) {
@@ -42,19 +42,19 @@ struct stash_option {
     return option;
 }
 
-/// A microbatch of a stage, from its forward to the end of its backward.
+/// The state of one microbatch on a stage, from its forward to the end of its backward.
 struct cell {
     explicit cell(std::unique_ptr<stash> own) : saved{std::move(own)} {}
 
-    /// Declared before everything that holds the graph, because the stash must outlive the graph.
+    /// The stash is declared before all members that hold the graph, because it must outlive the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
-    /// The edges of the outputs; invalid if an output has no gradient.
+    /// The autograd edges of the outputs. Edges of outputs without gradient are invalid.
     torch::autograd::edge_list roots{};
     node_pointer entry{};
     std::size_t inputs = 0;
-    /// A part of the work of W: autograd runs from `edges` with `gradients`, to `weights` or, if that list is empty, to
-    /// all weights.
+    /// A part of the work of W. Autograd runs from `edges`, starting with `gradients`. The result is the gradients of
+    /// `weights`, or of all weights if that list is empty.
     struct deferred_gradients {
         torch::autograd::edge_list edges;
         std::vector<item_pointer> gradients;
@@ -63,7 +63,7 @@ struct cell {
     std::vector<deferred_gradients> deferred{};
 };
 
-/// Seconds of the operations of a microbatch, and the bytes that they leave on the device.
+/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after it.
 struct rehearsal {
     struct of_operation {
         double seconds = 0.0;
@@ -76,14 +76,14 @@ struct rehearsal {
 /// Runs the operations of one stage.
 class stage_runner {
 public:
-    /// The pipeline that the stage belongs to.
+    /// The stage's position in its pipeline, and the size of the pipeline.
     struct place {
         stage self{};
         std::size_t stages = 1;
         std::size_t microbatches = 1;
     };
 
-    /// `model` and `memory` outlive this object. Throws `error` if Python's autograd is in use.
+    /// `model` and `memory` must outlive this object. Throws `error` if Python's autograd is in use.
     stage_runner(const training& model, const place& where, std::vector<stash_option> options, stash_memory& memory)
         : model_{model}, module_{model.stages[where.self.position()]}, place_{where}, options_{std::move(options)},
           memory_{memory} {
@@ -105,23 +105,23 @@ public:
 
     struct forward_result {
         std::unique_ptr<cell> now;
-        /// On the last stage, the loss.
+        /// On the last stage, this is the loss.
         tensors outputs;
     };
     [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);
-    /// Returns the gradients of the inputs; undefined where there is none.
+    /// Returns the gradients of the inputs. An entry is undefined if its input has no gradient.
     [[nodiscard]] tensors backward(cell& now, const tensors& gradients);
-    /// On the first stage, which has no gradients of inputs, all work is left to W.
+    /// Returns the gradients of the inputs. The first stage has no input gradients, so it leaves all work to W.
     [[nodiscard]] tensors backward_input(cell& now, const tensors& gradients);
     void backward_weight(cell& now);
-    /// The gradients of the outputs on the last stage.
+    /// The gradients with which the backward of the last stage starts.
     [[nodiscard]] tensors loss_gradients(const tensors& outputs) const {
         return {at::full_like(outputs.front(), 1.0 / static_cast<double>(place_.microbatches))};
     }
 
-    /// Runs one microbatch and forgets its gradients. Learns which saved tensors W needs, and whether the stage draws
-    /// random numbers. Without split backwards, the full backward counts as `backward_input`. `inputs` may be on
-    /// another device.
+    /// Runs one microbatch and discards its gradients. Finds out which saved tensors W needs, and whether the stage
+    /// draws random numbers. If backwards can't be split, `backward_input` has the measurements of the full backward.
+    /// `inputs` may be on a device other than the stage's.
     rehearsal rehearse(const tensors& inputs, storage_index how);
 
 private:
@@ -158,7 +158,7 @@ private:
     at::Tensor anchor_{};
     /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
     std::map<storage_index, saved_keys> needed_by_weight_{};
-    /// Empty until the first rehearsal.
+    /// Whether the stage draws random numbers. Empty before the first rehearsal.
     std::optional<bool> draws_random_{};
 };
 
@@ -198,7 +198,7 @@ inline tensors stage_runner::run_module(cell& now, const tensors& inputs, std::s
     return {model_.loss(outputs, step, m)};
 }
 
-/// Keeps only the roots that get a gradient, and returns these gradients.
+/// Removes the roots without gradient, and returns the gradients of the others.
 inline tensors stage_runner::begin_backward(cell& now, stash_phase phase, const tensors& gradients) {
     now.saved->begin(phase);
     tensors defined;
@@ -234,8 +234,8 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
     return std::move(now.input_gradients);
 }
 
-/// Computes the gradients of the inputs, and those of weights that are used in several places. `arrived`: the gradients
-/// at the nodes where weights branch off, in the order of the result's edges.
+/// Computes the gradients of the inputs, and those of weights that are used in several places. `arrived` receives the
+/// gradients at the nodes where weights branch off, in the order of the result's edges.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
     auto [branches, shared] = branches_of(now.roots, now.entry.get());
@@ -284,8 +284,8 @@ inline void stage_runner::backward_weight(cell& now) {
     finish(now);
 }
 
-/// Takes the gradients away from a module. At the end of the scope, even if by an exception, the module has its
-/// gradients and buffers as before.
+/// Removes all gradients from a module while this object exists. The destructor restores the module's gradients and
+/// buffers, even after an exception.
 class rehearsal_scope {
 public:
     explicit rehearsal_scope(const stage_module& of) : of_{of} {
@@ -315,7 +315,7 @@ inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how
     const c10::DeviceGuard here{device_};
     const rehearsal_scope scope{module_};
     auto own = inputs;
-    if (!weights_.empty()) // the weights say where the stage is
+    if (!weights_.empty()) // a stage without weights has no device of its own
         for (auto& each : own)
             each = each.to(device_);
     rehearsal result;
@@ -336,7 +336,7 @@ inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& 
     };
     const microbatch m{};
     forward_result done;
-    if (!draws_random_) { // `forward` restores the generator, so the module runs by itself
+    if (!draws_random_) { // `forward` would reset the generator, so the module is run directly
         const random_scope random{device_, seed(0, m)};
         const auto untouched = random_state(device_);
         const at::NoGradGuard without_graph;

@@ -27,12 +27,12 @@ namespace optpipe::libtorch {
 using tensors = std::vector<at::Tensor>;
 using stage_function = std::function<tensors(const tensors&)>;
 
-/// Names a saved tensor of a stage: its position among the tensors that a group saves. The name is the same in all
-/// microbatches.
+/// Identifies a saved tensor of a stage by its position among the tensors of its group. The same key identifies the
+/// same tensor in all microbatches.
 struct saved_key {
     enum class group : std::uint8_t { forward, gradient, recomputed };
     group of = group::forward;
-    /// Number of the part, for a tensor of a recomputed part.
+    /// For a tensor of a recomputed part, the index of this part.
     std::size_t part = 0;
     std::size_t position = 0;
     friend constexpr auto operator<=>(const saved_key&, const saved_key&) = default;
@@ -43,7 +43,7 @@ using saved_keys = std::set<saved_key>;
 struct saved_item {
     std::shared_ptr<block> memory{};
     saved_key key{};
-    /// Weights are held as they are; other tensors as a view of `memory`.
+    /// A weight is held directly in this member. Any other tensor is a view of `memory`.
     at::Tensor weight{};
     at::ScalarType type = at::kFloat;
     std::int64_t offset = 0;
@@ -63,17 +63,17 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 
 class recomputed_part;
 
-/// What autograd saves in the forward of one microbatch of a stage. Autograd owns the saved memory, and frees it during
-/// the backward as without a stash; the stash has weak pointers to the memory. One task at a time uses a stash. The
-/// stash outlives the graph.
+/// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
+/// frees it during the backward as it would without a stash. The stash only has weak pointers to this memory. Only one
+/// task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
-    /// The addresses of tensors that a stage owns; they aren't counted.
+    /// The addresses of tensors that a stage owns. These tensors aren't counted.
     using weight_addresses = std::set<const void*>;
 
-    /// `recomputed`: names of the parts to recompute. `needed_by_weight`: keys of the tensors that W needs; null while
-    /// that isn't known. `draws_random`: whether the forward may draw random numbers. `memory`, `weights` and the two
-    /// lists outlive the stash.
+    /// `recomputed` has the names of the parts to recompute. `needed_by_weight` has the keys of the tensors that W
+    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers.
+    /// `memory`, `weights` and the two lists must outlive the stash.
     stash(stash_memory& memory, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
         : memory_{memory}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
@@ -91,13 +91,13 @@ public:
     [[nodiscard]] bool is_kept(const saved_item& item) const {
         return !needed_by_weight_ || needed_by_weight_->contains(item.key);
     }
-    /// At the end of I: frees what W doesn't need, and holds these gradients.
+    /// Called at the end of I. Frees everything that W doesn't need, and stores the given gradients for W.
     [[nodiscard]] std::vector<item_pointer> leave_for_weight(const tensors& gradients);
     /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves this share of the bytes, rounded up to whole blocks: first the blocks that W needs, and large blocks
-    /// before small ones.
+    /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move before other
+    /// blocks, and larger blocks move before smaller ones.
     void move_to_host(double share);
     void move_to_device();
 
@@ -107,10 +107,10 @@ public:
     }
     [[nodiscard]] tensors run_part(const stage_function& forward, const tensors& inputs);
     void recompute();
-    /// Forgets the parts, which hold their inputs.
+    /// Discards the parts, and thus the inputs that they hold.
     void close() { parts_.clear(); }
 
-    /// Counted bytes on the device.
+    /// The number of counted bytes on the device.
     [[nodiscard]] std::size_t bytes() const;
 
 private:
@@ -134,8 +134,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The tensors that a recomputed part of a stage saves. The tensors are dropped after the part's forward, and
-/// recomputed from its inputs under the same random state and autocast.
+/// The saved tensors of a part of a stage that is recomputed. The tensors are dropped after the part's forward, and
+/// recomputed from the part's inputs with the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)
@@ -150,7 +150,7 @@ public:
     }
 
     [[nodiscard]] std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
-    /// The item of the tensor with this number, recomputed if it isn't there.
+    /// Returns the tensor with this number. Recomputes the part if its tensors aren't there.
     [[nodiscard]] at::Tensor unpack(std::size_t number) {
         if (!items_) recompute();
         const auto item = items_->at(number);
@@ -166,7 +166,7 @@ public:
     void recompute();
 
 private:
-    /// Saves what a recomputation restores.
+    /// Collects the tensors that a recomputation restores.
     struct restored final : tensor_saver {
         explicit restored(recomputed_part& of) : part{of} {}
         [[nodiscard]] std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
@@ -184,14 +184,14 @@ private:
     at::Device device_ = at::kCPU;
     at::Tensor random_;
     autocast_state autocast_;
-    /// The number of tensors that the forward saved, and the recomputed tensors.
+    /// The number of tensors that the forward saved. `items_` has the recomputed tensors.
     std::size_t count_ = 0;
     std::optional<std::vector<item_pointer>> items_;
 };
 
-/// Runs a part of a stage's forward that storage options may recompute; `forward` returns a tensor. If the option of
-/// this microbatch recomputes the part `name`, its saved tensors are dropped after the forward. If the option doesn't
-/// recompute the part, `part` only calls `forward`.
+/// Runs a part of a stage's forward that storage options may recompute. `forward` returns a tensor. If the microbatch's
+/// storage option recomputes the part `name`, the part's saved tensors are dropped after the forward. If the option
+/// doesn't recompute this part, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);

@@ -22,14 +22,15 @@
 
 namespace optpipe::libtorch {
 
-/// Streams of LibTorch's own pool for the lanes of a CUDA executor (`cuda::options::streams`). Streams for messages
-/// have high priority. LibTorch keeps these streams, so their cached memory is used again by later executors.
+/// A source of streams for the lanes of a CUDA executor (`cuda::options::streams`). The streams come from LibTorch's
+/// pool. Streams that carry messages have high priority. LibTorch keeps the streams of its pool, so later executors
+/// reuse the memory that is cached for these streams.
 [[nodiscard]] inline cuda::stream_source pooled_streams() {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }
 
-/// The memory of stashes on a GPU. Copies are put into the current stream of the current device; the memory on the host
-/// is pinned.
+/// The memory of stashes on a GPU. Copies are put into the current stream of the current device. Offloaded stashes are
+/// in pinned host memory.
 class cuda_memory final : public held_memory {
 public:
     using held_memory::held_memory;
@@ -39,7 +40,7 @@ public:
     }
 };
 
-/// A CUDA stream as a lane, in which LibTorch puts its work.
+/// Makes LibTorch put its work into the CUDA stream of a lane.
 template <> struct lane_traits<cuda::lane> {
     class scope {
     public:

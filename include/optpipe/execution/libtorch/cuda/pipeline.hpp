@@ -18,8 +18,8 @@
 
 namespace optpipe::libtorch {
 
-/// The device of each rank, which has all its stages. Throws `error` if a stage isn't on a GPU, or if the stages of a
-/// rank are on several.
+/// The devices of all ranks, indexed by rank. Throws `error` if a stage has no parameters on a GPU, or if the stages of
+/// a rank are on several GPUs.
 [[nodiscard]] inline std::vector<int> devices_of(const problem& p, const training& model) {
     std::vector<int> devices(p.graph.ranks(), -1);
     for (const stage s : p.graph.all_stages()) {
@@ -34,8 +34,8 @@ namespace optpipe::libtorch {
     return devices;
 }
 
-/// The ranks of a pipeline as threads of this process, on the GPUs that have their stages. Ranks may share a GPU.
-/// Messages are copies between the memories of GPUs.
+/// Runs the ranks of a pipeline as threads of this process. Each rank is on the GPU of its stages, and ranks may share
+/// a GPU. Messages are copies between the memories of GPUs.
 class cuda_ranks {
 public:
     cuda_ranks(const problem& p, const training& model, const pipeline_options& how)
@@ -60,9 +60,9 @@ private:
     threads::control_board control_;
 };
 
-/// Trains a model on the GPUs that have its stages. Messages need bytes (`message_bytes`), and paced steps are refused.
-/// The host only puts work into streams: `training::input` and `training::loss` should return tensors that are on the
-/// device, or will be once the current stream has run.
+/// Trains a model on the GPUs of its stages. Messages must have bytes (`message_bytes`), and steps can't be paced. The
+/// host only puts work into streams. `training::input` and `training::loss` should return tensors on the device. A copy
+/// to the device may still be under way in the current stream.
 using cuda_pipeline = basic_pipeline<cuda_ranks>;
 
 } // namespace optpipe::libtorch
