@@ -59,18 +59,22 @@ public:
 
     /// Whether the placement is one of the three.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound found until `stop`, at most about twice `known`. Contract: `known` is a lower bound above
-    /// 0, and `applies()`.
+    /// The largest lower bound found until `stop` or after some seconds of work, at most about twice `known`.
+    /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01;
         constexpr double last_step = 1e-4;
+        constexpr std::size_t most_ends = 500'000; // some seconds
+        std::size_t looked_at = 0;
+        const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
+        const stop_check enough{is_enough};
         auto bound = known;
         auto step = first_step * known;
-        for (; bound < 2.0 * known && !allows(bound + step, stop); step = 2.0 * step)
+        for (; bound < 2.0 * known && !allows(bound + step, enough); step = 2.0 * step)
             bound += step;
-        while (step > last_step * bound && !stop()) {
+        while (step > last_step * bound && !enough()) {
             step = 0.5 * step;
-            if (!allows(bound + step, stop)) bound += step;
+            if (!allows(bound + step, enough)) bound += step;
         }
         return bound;
     }
