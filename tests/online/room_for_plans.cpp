@@ -119,6 +119,21 @@ TEST_CASE("no message buffer is spare where every microbatch waits") {
     CHECK(room_for_plans(p, last, how).message == 6 * how.message_bytes);
 }
 
+TEST_CASE("messages are as large as the stage that sends forward makes them") {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{costs}, memory_size::unlimited()));
+    std::vector<cost_factors> factors(2 * p.graph.microbatches());
+    for (std::size_t i = 0; i < factors.size(); ++i)
+        (i < p.graph.microbatches() ? factors[i].message : factors[i].forward) = 4.0; // by stage, then by microbatch
+    p.microbatches.set_factors_by_stage(factors, p.graph.microbatches());
+    const lowering_options how{.bytes_per_unit = 64.0, .alignment = 1, .message_bytes = 24};
+    const auto programs = lower(p, *simulate(p, gpipe(p.graph)), how);
+    REQUIRE(programs);
+    for (const auto& program : *programs)
+        CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
+}
+
 TEST_CASE("limits bound what stashes take, and without them all of them find room") {
     const duration unit{1};
     const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};

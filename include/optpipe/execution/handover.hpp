@@ -109,6 +109,8 @@ public:
         cancel_if_it_fails([&] {
             for (const auto before = settled_; settled_ == before;) {
                 advance();
+                preparer_.wait(); // otherwise, the ranks would vote again and again meanwhile
+                advance();
                 channel_.begin_minimum(vote_);
                 settle(channel_.minimum());
             }
@@ -179,7 +181,7 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps. Takes the next published plan, or loads a plan that has been prepared. Doesn't wait
+    /// Called while no step runs. Takes the next published plan, or loads a plan that has been prepared. Doesn't wait
     /// for other ranks.
     void advance() {
         // The next plan arrives only after the previous plan was accepted or dropped.
@@ -201,7 +203,7 @@ private:
             vote_ = refused(v);
         }
     }
-    /// Called after a step with the least vote of all ranks.
+    /// Called after a vote, with the least vote of all ranks.
     void settle(std::uint64_t least) {
         if (least < refused(settled_ + 1)) return;
         ++settled_;

@@ -50,6 +50,8 @@ public:
     void submit(std::string plan, std::shared_ptr<void> retired);
     /// The last submitted plan, once it is prepared. Each plan is returned only once.
     [[nodiscard]] std::optional<prepared_program> poll();
+    /// Waits until no submitted plan is left to prepare.
+    void wait();
 
 private:
     void work();
@@ -60,6 +62,7 @@ private:
     std::optional<std::string> plan_;
     std::shared_ptr<void> retired_;
     std::optional<prepared_program> prepared_;
+    bool is_preparing_ = false;
     bool stops_ = false;
     std::thread thread_;
 };
@@ -111,7 +114,7 @@ OPTPIPE_INLINE program_preparer::~program_preparer() {
         const std::scoped_lock lock{mutex_};
         stops_ = true;
     }
-    changed_.notify_one();
+    changed_.notify_all();
     thread_.join();
 }
 
@@ -121,12 +124,17 @@ OPTPIPE_INLINE void program_preparer::submit(std::string plan, std::shared_ptr<v
         plan_ = std::move(plan);
         retired_ = std::move(retired);
     }
-    changed_.notify_one();
+    changed_.notify_all();
 }
 
 OPTPIPE_INLINE std::optional<prepared_program> program_preparer::poll() {
     const std::scoped_lock lock{mutex_};
     return std::exchange(prepared_, std::nullopt);
+}
+
+OPTPIPE_INLINE void program_preparer::wait() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return !plan_ && !is_preparing_; });
 }
 
 OPTPIPE_INLINE void program_preparer::work() {
@@ -136,11 +144,14 @@ OPTPIPE_INLINE void program_preparer::work() {
         if (stops_) return;
         const auto plan = *std::exchange(plan_, std::nullopt);
         auto retired = std::exchange(retired_, nullptr);
+        is_preparing_ = true;
         lock.unlock();
         retired.reset();
         auto made = prepare_(plan);
         lock.lock();
         prepared_ = std::move(made);
+        is_preparing_ = false;
+        changed_.notify_all();
     }
 }
 

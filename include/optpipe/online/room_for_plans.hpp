@@ -40,10 +40,13 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The size in bytes of the larger of two messages: the message that a stage receives, and the message that it sends.
-inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
-    return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
-                    p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
+/// The size in bytes of the larger of two messages for a microbatch: the message that a stage receives, and the message
+/// that it sends. The factor is that of the stage that sends forward, in both directions.
+inline std::size_t largest_message(const problem& p, stage s, microbatch m, const lowering_options& how) {
+    const auto after = [&](stage from) {
+        return how.scaled(how.bytes_of_message(from.position()), p.microbatches.factors(from, m).message);
+    };
+    return std::max(p.is_first(s) ? 0 : after(stage{s.position() - 1}), p.is_last(s) ? 0 : after(s));
 }
 
 /// The largest number of operations of the stage that a rank runs at once.
@@ -65,9 +68,8 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
         stashes += p.graph.microbatches();
         std::size_t largest = 0;
         for (const microbatch m : p.graph.all_microbatches()) {
-            const auto& factors = p.microbatches.factors(s, m);
-            all += factors.memory * detail::most_of_stash(p, s);
-            const auto message = how.scaled(detail::largest_message(p, s, how), factors.message);
+            all += p.microbatches.factors(s, m).memory * detail::most_of_stash(p, s);
+            const auto message = detail::largest_message(p, s, m, how);
             messages += message;
             largest = std::max(largest, message);
         }

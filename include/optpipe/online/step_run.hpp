@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
@@ -44,7 +45,8 @@ struct step_setting {
 /// because the plan in use is for other microbatches. Costs aren't measured.
 ///
 /// Contract: the contract of `handover` applies, with `switch_plan` like `settle_plan`. All ranks have the same first
-/// problem and plan. The problems of all steps have the same stages and as many microbatches.
+/// problem and plan. The problems of all steps have the same stages and as many microbatches. Planning takes less time
+/// than the channel waits for a vote.
 template <class Executor, class Model, execution::control_channel Channel> class step_run {
 public:
     step_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
@@ -91,8 +93,8 @@ private:
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());
-        } catch (const error& e) {
-            why = ": " + std::string{e.what()};
+        } catch (...) { // all ranks must hear of it
+            why = ": " + caught_reason();
             return {};
         }
     }

@@ -79,9 +79,10 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
     auto planned = plan(space.with(layers), options);
     if (!planned) return planned.why();
     auto result = space.plan_of(layers, *std::move(planned));
+    result.bound = result.planned.bound;
     for (std::size_t i = 0; i < p.pipelines.size(); ++i)
         if (const detail::partition_space other{p, cuts, i}; other.exists())
-            result.bound = std::min(result.bound, other.bound());
+            result.bound = std::min(result.bound, other.bound(stop_check{options.stop}));
     result.tried = 1;
     result.seconds = result.planned.seconds;
     return result;

@@ -299,8 +299,10 @@ private:
         auto first_half = limits;
         first_half.deadline = now + (limits.deadline - now) / 2;
         const auto given = order_of(*state_.incumbent());
-        const bool dispatches =
-            strategy_named(adaptive_strategy::name) && sequences_by_cost(state_.problem()).size() > 1;
+        const bool dispatches = strategy_named(adaptive_strategy::name) &&
+                                sequences_by_cost(state_.problem()).size() > 1 &&
+                                search_state{state_, first_half, std::string{adaptive_strategy::name}}.has_time_for(
+                                    adaptive_strategy::least_passes);
         const auto work = [&](std::size_t thread) {
             if (dispatches) dispatch_from(given, first_half, thread);
             search_state view{state_, limits, std::string{order_strategy::name}};

@@ -1,6 +1,7 @@
 #include "optpipe/planner/partition/division_bound.hpp"
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/planner/partition.hpp"
 #include "optpipe/planner/partition/partition_space.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "oracle/random_cases.hpp"
@@ -44,13 +45,14 @@ duration bound_of(const partition_problem& p) {
 constexpr double precision = 2e-4;
 
 /// Random layers on a random pipeline: full or split backwards, tight memory, frozen layers, ranks of different speed.
+/// Amounts of memory are tenths, so that their sums are rounded.
 partition_problem drawn(random_numbers& random) {
     const auto number = [&](std::size_t least, std::size_t most) {
         return static_cast<double>(random.between(least, most));
     };
     const auto which = static_cast<stages_of_rank>(random.below(3));
     const auto ranks = random.between(2, 3);
-    auto on = pipeline(which, ranks, random.between(1, 5), memory_size{number(5, 25)});
+    auto on = pipeline(which, ranks, random.between(1, 5), memory_size{0.1 * number(50, 250)});
     on.p2p = hop_times<>{duration{number(0, 3)}};
     on.split_backward = random.chance(70);
     if (random.chance(10)) on.objective = objective_kind::span;
@@ -58,8 +60,8 @@ partition_problem drawn(random_numbers& random) {
     const auto layers = on.graph.stages() + random.between(0, 2);
     const std::size_t frozen = random.chance(20) ? 1 : 0;
     for (std::size_t i = 0; i < layers; ++i) {
-        p.layers.push_back(layer(number(1, 12), number(1, 12), number(1, 12), number(0, 3)));
-        p.layers.back().static_memory = memory_size{number(0, 2)};
+        p.layers.push_back(layer(number(1, 12), number(1, 12), number(1, 12), 0.1 * number(0, 30)));
+        p.layers.back().static_memory = memory_size{0.1 * number(0, 20)};
         if (i >= frozen) continue;
         auto& c = p.layers.back().costs;
         c.gradients = gradient_kind::none;
@@ -93,6 +95,26 @@ TEST_CASE("a rank whose memory is full of stashes waits for its first gradient")
     CHECK(bound_of(free).value() == doctest::Approx(6 * 8 + 6).epsilon(precision));
     // Rank 0 with 2 layers: its first gradient starts after 8 forwards and 6 gradients, and 2 × 2 forwards fit before.
     CHECK(bound_of(tight).value() == doctest::Approx(8 + 6 + 6 * 8 - 4).epsilon(precision));
+}
+
+TEST_CASE("memory that is exactly full of static memory leaves stashes that take none") {
+    auto p = equal_layers(6, pipeline(stages_of_rank::one, 2, 4, memory_size{0.6}));
+    for (std::size_t i = 0; i < p.layers.size(); ++i) {
+        p.layers[i].costs.activation = p.layers[i].costs.weight_stash = memory_size{};
+        p.layers[i].static_memory = memory_size{0.1 * static_cast<double>(1 + i % 3)};
+    }
+    CHECK(bound_of(p).value() == doctest::Approx(3 * 3 * 4 + 3).epsilon(precision));
+}
+
+TEST_CASE("stashes may exceed a limit by the tolerance, which the largest stash sets") {
+    auto on = pipeline(stages_of_rank::one, 2, 4, memory_size{0.001});
+    on.memory_limit[rank{1}] = memory_size::unlimited();
+    partition_problem p;
+    p.layers = {layer(4, 4, 4, 0.001), layer(4, 4, 4, 1000)};
+    p.pipelines = {on};
+    const auto found = plan_partition(p);
+    REQUIRE(found);
+    CHECK(bound_of(p) <= found->planned.objective);
 }
 
 TEST_CASE("random layers: no partition has a schedule below the bound") {

@@ -47,6 +47,7 @@ public:
         }
         for (const rank r : pipeline.graph.all_ranks())
             fastest_ = std::max(fastest_, p.speed_of(r));
+        slack_ = largest_slack();
         // No gradients pass stages without a backward.
         const bool have_gradients = p.layers.front().costs.gradients != gradient_kind::none;
         hops_.resize(pipeline.graph.stages());
@@ -142,6 +143,17 @@ private:
         if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
     }
 
+    /// The tolerance of memory in any partition (`memory_scale`), or more.
+    [[nodiscard]] memory_size largest_slack() const {
+        memory_size stashes{};
+        for (const auto& layer : given_.layers)
+            stashes += std::max(layer.costs.activation, layer.costs.weight_stash) + layer.costs.kv;
+        memory_size largest = stashes;
+        for (const auto limit : pipeline_.memory_limit)
+            largest = std::max(largest, std::min(limit, microbatches() * stashes));
+        return tolerance{}.at(largest);
+    }
+
     [[nodiscard]] std::size_t pieces() const { return before_.size() - 1; }
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
@@ -203,8 +215,8 @@ private:
         }
         if (later == 0) return count == 0;
         const auto speed = given_.rank_speed.empty() ? static_cast<double>(later) : speeds_after(r);
-        const auto next = rank{r.value() + 1};
-        return count >= later && microbatches() * work <= speed * (objective - at_work(next, at.first, objective).head);
+        const auto next = at_work(rank{r.value() + 1}, at.first, objective);
+        return count >= later && microbatches() * work <= speed * (next.objective - next.head);
     }
     [[nodiscard]] double speeds_after(rank r) const {
         double sum = 0.0;
@@ -223,8 +235,7 @@ private:
     }
     /// Whether the rank has enough time and memory for a first stage and a second stage.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
-        const auto limit = pipeline_.memory_limit[r.here];
-        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false;
+        if (first.fixed + second.fixed > pipeline_.memory_limit[r.here] + slack_) return false;
         if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
@@ -239,7 +250,7 @@ private:
                                                               : 2 * ranks() - 1 - r.here.position();
         const auto first_gradient = (before_.back().forward + (before_.back() - before_[last_end]).gradient) / fastest_ +
                                     hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
-        const auto limit = pipeline_.memory_limit[r.here] - first.fixed - second.fixed;
+        const auto limit = std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
         const auto after = r.factor * (first.work + second.work) -
                            forwards_within(limit, first, second) / given_.speed_of(r.here);
         return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
@@ -251,7 +262,7 @@ private:
         duration most{};
         for (const auto& each : {first, second}) {
             const bool fit_all = microbatches() * each.held <= limit;
-            const auto count = fit_all ? microbatches() : std::max(0.0, limit / each.held);
+            const auto count = fit_all ? microbatches() : limit / each.held;
             most += count * each.forward;
             limit -= count * each.held;
         }
@@ -268,6 +279,7 @@ private:
     std::vector<sums> before_;
     std::vector<hops> hops_;
     double fastest_ = 0.0;
+    memory_size slack_{};
 };
 
 } // namespace optpipe::detail

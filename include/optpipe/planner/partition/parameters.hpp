@@ -11,7 +11,8 @@ struct partition_parameters {
     /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for the best
     /// partitions.
     double search_share = 0.5;
-    /// Share of the time limit for the bound on all partitions, in (0, 1). It seldom takes more than some milliseconds.
+    /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to a
+    /// second for hundreds of layers in a loop.
     double bound_share = 0.05;
     /// Share of the time for short plans in which all pipelines are planned in rotation. In the remaining time, only
     /// the pipeline that is best by then is planned.

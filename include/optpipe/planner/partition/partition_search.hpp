@@ -105,9 +105,13 @@ private:
 
     /// Finds `bound_of_all_`.
     void find_bound() {
-        const auto late = is_after(options_.time_limit.value_or(seconds{}) * with_.bound_share);
-        for (const auto& each : pipelines_)
+        const auto share = options_.time_limit.value_or(seconds{}) * with_.bound_share;
+        double part = 0.0;
+        for (const auto& each : pipelines_) {
+            part += 1.0 / static_cast<double>(pipelines_.size());
+            const auto late = is_after(part * share);
             if (each.space.exists()) bound_of_all_ = std::min(bound_of_all_, each.space.bound(late));
+        }
     }
     /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
@@ -364,7 +368,7 @@ private:
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// The bound on the schedules of all partitions that follows from their work (`partition_space::bound`).
+    /// The bound on the schedules of all partitions that follows from the layers (`partition_space::bound`).
     duration bound_of_all_ = duration::unlimited();
     /// The end of the search for other partitions, if there is a time limit.
     seconds search_until_{};

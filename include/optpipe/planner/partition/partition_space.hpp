@@ -76,7 +76,7 @@ public:
     [[nodiscard]] problem with(const layer_division& each) const {
         return with_layers(given_, index_, stages_of(each));
     }
-    /// The plan of a partition, with the bound on all partitions of this pipeline.
+    /// The plan of a partition, without a bound on all partitions.
     [[nodiscard]] partition_plan plan_of(const layer_division& each, plan_result planned) const {
         partition_plan made;
         made.chosen = index_;
@@ -86,7 +86,6 @@ public:
         for (const stage s : made.stage_of)
             ++made.layers[s.position()];
         made.planned = std::move(planned);
-        made.bound = bound();
         return made;
     }
     /// Converts a time to a multiple of the tolerance. Sums of the same layers in different orders are then equal.
@@ -219,16 +218,22 @@ public:
     /// indivisible piece is on a single rank, which a pin may name. For a chain of layers and microbatches without
     /// factors, `division_bound` raises this bound, at most until `stop`.
     [[nodiscard]] duration bound(stop_check stop = {}) const {
-        if (!pairing_.has_pairs()) return bound_for(work_of_piece_, stop);
+        std::vector<std::vector<duration>> lists{work_of_piece_};
+        if (pairing_.has_pairs()) lists = least_work_in_pairs();
         duration best{};
-        for (const auto& each : least_work_in_pairs())
-            best = std::max(best, bound_for(each, stop));
+        for (const auto& each : lists)
+            best = std::max(best, bound_by_work(each));
+        if (given_.edges || pipeline_.microbatches.has_factors()) return best;
+        for (const auto& each : lists) {
+            const division_bound divisions{given_, pipeline_, divisions_.cuts(), each, pairing_.has_pairs()};
+            if (divisions.applies()) best = divisions.raise(best, stop);
+        }
         return best;
     }
 
 private:
     /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
-    [[nodiscard]] duration bound_for(const std::vector<duration>& work_of_piece, stop_check stop) const {
+    [[nodiscard]] duration bound_by_work(const std::vector<duration>& work_of_piece) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
         double speeds = 0.0;
@@ -244,10 +249,7 @@ private:
             if (at) pinned[*at] += work_of_piece[piece] / given_.speed_of(*at);
             largest = std::max(largest, at ? pinned[*at] : work_of_piece[piece] / fastest);
         }
-        const auto bound = static_cast<double>(g.microbatches()) * largest;
-        if (given_.edges || pipeline_.microbatches.has_factors()) return bound;
-        const division_bound divisions{given_, pipeline_, divisions_.cuts(), work_of_piece, pairing_.has_pairs()};
-        return divisions.applies() ? divisions.raise(bound, stop) : bound;
+        return static_cast<double>(g.microbatches()) * largest;
     }
     /// Several lists of lower bounds on the time for which a rank works on each piece. The bounds hold even if all
     /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs

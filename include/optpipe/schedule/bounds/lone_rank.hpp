@@ -147,6 +147,7 @@ private:
         return true;
     }
     static void drop_worst(level& all, std::size_t most) {
+        if (most == all_labels) return;
         std::vector<double> bounds;
         for (const auto& [count, labels] : all)
             for (const auto& x : labels)
@@ -404,23 +405,30 @@ private:
     double above_ = infinite;
 };
 
-/// The rank of stage s alone; empty if its memory holds all stashes. `relaxed` only keeps or offloads whole stashes.
-inline std::optional<lone_rank> alone(const problem& relaxed, stage s) {
+/// Whether the memory of the stage's rank may be too small for the stashes of all microbatches.
+inline bool may_lack_memory(const problem& relaxed, stage s) {
+    const auto stash = relaxed.costs[s].activation;
+    const auto slack = tolerance{}.at(relaxed.memory_scale());
+    const auto count = static_cast<double>(relaxed.graph.microbatches());
+    return stash > slack && count * stash > relaxed.memory_limit[relaxed.rank_of(s)] + slack;
+}
+
+/// The rank of stage s alone. Contract: `relaxed` only keeps or offloads entire stashes, and the rank has no other
+/// stage.
+inline lone_rank lone_rank_of(const problem& relaxed, stage s, duration lifespan,
+                              const time_windows<any_graph>& windows) {
     const rank at = relaxed.rank_of(s);
     const auto& c = relaxed.costs[s];
     const auto slack = tolerance{}.at(relaxed.memory_scale());
     const auto limit = relaxed.memory_limit[at] + slack;
     const auto count = relaxed.graph.microbatches();
-    if (c.activation <= slack || static_cast<double>(count) * c.activation <= limit) return {};
-    const auto windows = relaxed.objective == objective_kind::span ? time_windows<any_graph>::of_rank(relaxed, at)
-                                                                   : time_windows<any_graph>::step(relaxed);
     const bool half_duplex = shares_channel(relaxed.transfer);
     lone_rank r;
     r.microbatches = count;
     r.forward = c.forward.value();
     r.gradient = relaxed.gradient_time(s).value();
     if (relaxed.split_backward) r.weight = c.backward_weight.value();
-    r.wait = (paths_of(relaxed).lifespan[s] - c.forward - relaxed.gradient_time(s)).value();
+    r.wait = (lifespan - c.forward - relaxed.gradient_time(s)).value();
     const auto transfer = stash_transfer(relaxed, s);
     if (transfer && c.activation <= relaxed.host_memory_limit[at] + slack)
         r.transfer.emplace(transfer->offload.value(), transfer->reload.value());
@@ -440,13 +448,18 @@ inline std::optional<lone_rank> alone(const problem& relaxed, stage s) {
 OPTPIPE_INLINE duration lone_rank_bound(const problem& p, duration known, stop_check stop, double work) {
     if (known.is_unlimited()) return known;
     const auto relaxed = without_storage(p, storage_relaxation::fastest_transfer);
-    std::vector<detail::lone_rank> ranks;
-    for (const auto& stages : stages_by_rank(p.graph))
-        if (stages.size() == 1)
-            if (auto r = detail::alone(relaxed, stages.front())) ranks.push_back(std::move(*r));
-    for (std::size_t i = 0; i < ranks.size() && !stop(); ++i) {
-        detail::lone_rank_search search{ranks[i], known.value()};
-        known = std::max(known, duration{search.solve(work / static_cast<double>(ranks.size() - i), stop)});
+    const auto paths = paths_of(relaxed);
+    std::optional<time_windows<any_graph>> windows;
+    if (p.objective != objective_kind::span) windows = time_windows<any_graph>::step(relaxed);
+    std::vector<stage> stages;
+    for (const auto& of_rank : stages_by_rank(p.graph))
+        if (of_rank.size() == 1 && detail::may_lack_memory(relaxed, of_rank.front())) stages.push_back(of_rank.front());
+    for (std::size_t i = 0; i < stages.size() && !stop(); ++i) {
+        if (!windows || p.objective == objective_kind::span)
+            windows = time_windows<any_graph>::of_rank(relaxed, relaxed.rank_of(stages[i]));
+        const auto alone = detail::lone_rank_of(relaxed, stages[i], paths.lifespan[stages[i]], *windows);
+        detail::lone_rank_search search{alone, known.value()};
+        known = std::max(known, duration{search.solve(work / static_cast<double>(stages.size() - i), stop)});
         work -= search.done();
     }
     return known;
