@@ -123,9 +123,12 @@ TEST_CASE("messages are as large as the stage that sends forward makes them") {
     const duration unit{1};
     const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
     auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{costs}, memory_size::unlimited()));
-    std::vector<cost_factors> factors(2 * p.graph.microbatches());
-    for (std::size_t i = 0; i < factors.size(); ++i)
-        (i < p.graph.microbatches() ? factors[i].message : factors[i].forward) = 4.0; // by stage, then by microbatch
+    cost_factors large_messages;
+    large_messages.message = 4.0;
+    cost_factors long_forwards;
+    long_forwards.forward = 6.0;
+    std::vector<cost_factors> factors(p.graph.microbatches(), large_messages); // of the first stage
+    factors.resize(2 * p.graph.microbatches(), long_forwards);
     p.microbatches.set_factors_by_stage(factors, p.graph.microbatches());
     const lowering_options how{.bytes_per_unit = 64.0, .alignment = 1, .message_bytes = 24};
     const auto programs = lower(p, *simulate(p, gpipe(p.graph)), how);
