@@ -97,6 +97,51 @@ TEST_CASE("a model without split backwards is planned and run with full backward
                       "a plan with split backwards for a model without: plan with problem::split_backward = false");
 }
 
+/// Two stages. The first has two outputs, and the loss depends on only one of them.
+libtorch::training training_with_unused_output() {
+    const auto weight = [](double value) { return at::full({3}, value, at::kDouble).requires_grad_(); };
+    const libtorch::tensors first{weight(2), weight(3)}, second{weight(4)};
+    libtorch::training model;
+    model.stages = {{[first](const libtorch::tensors& x) {
+                         return libtorch::tensors{x[0] * first[0], x[0] * first[1]};
+                     },
+                     first},
+                    {[second](const libtorch::tensors& x) { return libtorch::tensors{x[0] * second[0]}; }, second}};
+    model.input = [](std::size_t, microbatch) { return libtorch::tensors{at::ones({3}, at::kDouble)}; };
+    model.loss = [](const libtorch::tensors& y, std::size_t, microbatch) { return y[0].sum(); };
+    return model;
+}
+
+TEST_CASE("a weight on which the loss doesn't depend has no gradient, with and without bytes of messages") {
+    at::set_num_threads(1);
+    const auto output = at::ones({3}, at::kDouble);
+    for (const std::size_t bytes : {std::size_t{0}, libtorch::message_bytes({output, output})})
+        for (const bool splits : {false, true}) {
+            CAPTURE(bytes);
+            CAPTURE(splits);
+            const auto model = training_with_unused_output();
+            auto p = libtorch::measured_problem(model, to_any_graph(graph<2, 4>{}), {.repeats = 1});
+            p = mixed_storage::without_options(p);
+            p.split_backward = splits;
+            const auto plan =
+                splits ? *build_schedule(p, zero_bubble_h1) : *build_schedule(p, one_forward_one_backward);
+            libtorch::pipeline pipeline{p, *lower(p, plan, libtorch::lowering_defaults(bytes)), model};
+            static_cast<void>(pipeline.step());
+            const auto& weights = model.stages[0].parameters;
+            CHECK(at::equal(weights[0].grad(), at::full({3}, 4.0, at::kDouble)));
+            CHECK(!weights[1].grad().defined());
+        }
+}
+
+TEST_CASE("a rank that can't be made ends the wait of the others") {
+    auto model = small_model::training_of(2);
+    const auto p = mixed_storage::without_options(problem_of(model, to_any_graph(graph<2, 4>{}), false));
+    const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults());
+    model.stages[0].parameters.emplace_back(); // has no memory, so the rank can't list its address
+    CHECK_THROWS_WITH((libtorch::pipeline{p, programs, model, {.patience = std::chrono::hours{1}}}),
+                      doctest::Contains("storage"));
+}
+
 /// Names of the ranges that PyTorch's profiler would see.
 struct seen_ranges {
     std::mutex mutex;
