@@ -3,7 +3,9 @@
 #include "optpipe/execution/libtorch/measure.hpp"
 #include "optpipe/execution/libtorch/pipeline.hpp"
 #include "optpipe/execution/libtorch/pipeline_rank.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/program/lower.hpp"
 
@@ -136,10 +138,14 @@ TEST_CASE("a weight on which the loss doesn't depend has no gradient, with and w
 TEST_CASE("a rank that can't be made ends the wait of the others") {
     auto model = small_model::training_of(2);
     const auto p = mixed_storage::without_options(problem_of(model, to_any_graph(graph<2, 4>{}), false));
-    const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults());
+    const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults(bytes_of_message()));
     model.stages[0].parameters.emplace_back(); // has no memory, so the rank can't list its address
-    CHECK_THROWS_WITH((libtorch::pipeline{p, programs, model, {.patience = std::chrono::hours{1}}}),
-                      doctest::Contains("storage"));
+    threads::cluster ranks{2};
+    threads::failure failed;
+    threads::control_board control{2, std::chrono::minutes{1}, failed};
+    CHECK_THROWS((libtorch::pipeline_rank{p, programs, model, ranks[rank{0}], control[rank{0}]}));
+    REQUIRE(failed.happened().load());
+    CHECK_THROWS_WITH(static_cast<void>(control[rank{1}].receive(rank{0})), doctest::Contains("storage"));
 }
 
 /// Names of the ranges that PyTorch's profiler would see.

@@ -21,9 +21,9 @@ namespace optpipe::libtorch {
 /// forward that draws random numbers must not run autograd itself. Autograd's thread could wait for the random numbers
 /// of this forward, which waits for autograd.
 ///
-/// The loss may not depend on some output of a stage. On CPUs, this output then has no gradient, as in the model in one
-/// piece. On a GPU, its gradient is zeros if the next stage is on another rank. Weights that only this output depends
-/// on then have gradients of zeros, too, and an optimizer may change these weights.
+/// Some output of a stage may have no influence on the loss. On CPUs, this output has no gradient, as in the model in
+/// one piece. On a GPU, its gradient is zeros if the next stage is on another rank. Weights that influence only this
+/// output then have gradients of zeros, too, and an optimizer may change these weights.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};
