@@ -258,12 +258,12 @@ training training-8-green 100 "${eight[@]}" --on green-contexts
 training storage-8-green-tf32 150 "${eight[@]}" --on green-contexts --products tf32 --storage options
 
 # Plans in PyTorch, from C++ and from Python.
-if [[ -x $bin/gpu_libtorch ]]; then
+if [[ -n $torch && -x $bin/gpu_libtorch ]]; then
     part libtorch 100 $bin/gpu_libtorch --out "$work/libtorch"
     part libtorch_example 60 $bin/example_libtorch_cuda
 else
-    left_out libtorch "as LibTorch for CUDA isn't installed"
-    left_out libtorch_example "as LibTorch for CUDA isn't installed"
+    left_out libtorch "as Python has no torch for CUDA, or LibTorch's programs aren't built"
+    left_out libtorch_example "as Python has no torch for CUDA, or LibTorch's programs aren't built"
 fi
 if [[ -n $torch && -x $bin/optpipe ]]; then
     part run_plan 150 "$python" bench/gpu/torch_plans.py --optpipe $bin/optpipe --out "$work/run_plan"

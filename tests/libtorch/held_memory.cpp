@@ -126,6 +126,31 @@ TEST_CASE("memory is freed by the first task of the lane that allocated it, afte
         CHECK(freed[kind] > 0);
 }
 
+TEST_CASE("host memory is for later offloads of the same rank, once the plan has waited for the reload") {
+    const at::Device cpu{at::kCPU};
+    for_each_plan_of_one_rank([&](const case_of_all_options& of) {
+        const auto p = (*lower(of.tight, of.plan, libtorch::lowering_defaults()))[rank{0}];
+        libtorch::held_memory memory{p};
+        for (const auto& [next, users] : libtorch::memory_freed_before(p)) {
+            const auto reload = std::find_if(users.begin(), users.end(),
+                                             [](const operation& user) { return user.kind == operation_kind::reload; });
+            if (reload == users.end()) continue;
+            auto own = memory.on_host(64, cpu);
+            const auto* const address = own.const_data_ptr();
+            const auto weak = own.storage().getWeakStorageImpl();
+            memory.begin(*reload);
+            memory.retire_host(std::move(own));
+            memory.end(*reload);
+            CHECK(memory.on_host(64, cpu).const_data_ptr() != address);
+            memory.begin(next);
+            CHECK(memory.on_host(32, cpu).const_data_ptr() != address);
+            CHECK(memory.on_host(64, cpu).const_data_ptr() == address);
+            memory.end_step();
+            CHECK(weak.use_count() == 0);
+        }
+    });
+}
+
 TEST_CASE("memory that is still used when its operation ends is kept to the end of the step") {
     libtorch::held_memory memory{rank_program{}};
     auto outlives = at::ones({4});

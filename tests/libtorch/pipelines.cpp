@@ -3,7 +3,9 @@
 #include "optpipe/execution/libtorch/measure.hpp"
 #include "optpipe/execution/libtorch/pipeline.hpp"
 #include "optpipe/execution/libtorch/pipeline_rank.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/program/lower.hpp"
 
@@ -95,6 +97,55 @@ TEST_CASE("a model without split backwards is planned and run with full backward
     const auto programs = *lower(splitting, *build_schedule(splitting, zero_bubble_h1), libtorch::lowering_defaults());
     CHECK_THROWS_WITH((libtorch::pipeline{splitting, programs, model}),
                       "a plan with split backwards for a model without: plan with problem::split_backward = false");
+}
+
+/// Two stages. The first has two outputs, and the loss depends on only one of them.
+libtorch::training training_with_unused_output() {
+    const auto weight = [](double value) { return at::full({3}, value, at::kDouble).requires_grad_(); };
+    const libtorch::tensors first{weight(2), weight(3)}, second{weight(4)};
+    libtorch::training model;
+    model.stages = {{[first](const libtorch::tensors& x) {
+                         return libtorch::tensors{x[0] * first[0], x[0] * first[1]};
+                     },
+                     first},
+                    {[second](const libtorch::tensors& x) { return libtorch::tensors{x[0] * second[0]}; }, second}};
+    model.input = [](std::size_t, microbatch) { return libtorch::tensors{at::ones({3}, at::kDouble)}; };
+    model.loss = [](const libtorch::tensors& y, std::size_t, microbatch) { return y[0].sum(); };
+    return model;
+}
+
+TEST_CASE("a weight on which the loss doesn't depend has no gradient, with and without bytes of messages") {
+    at::set_num_threads(1);
+    const auto output = at::ones({3}, at::kDouble);
+    for (const std::size_t bytes : {std::size_t{0}, libtorch::message_bytes({output, output})})
+        for (const bool splits : {false, true}) {
+            CAPTURE(bytes);
+            CAPTURE(splits);
+            const auto model = training_with_unused_output();
+            auto p = libtorch::measured_problem(model, to_any_graph(graph<2, 4>{}), {.repeats = 1});
+            p = mixed_storage::without_options(p);
+            p.split_backward = splits;
+            const auto plan =
+                splits ? *build_schedule(p, zero_bubble_h1) : *build_schedule(p, one_forward_one_backward);
+            libtorch::pipeline pipeline{p, *lower(p, plan, libtorch::lowering_defaults(bytes)), model};
+            static_cast<void>(pipeline.step());
+            const auto& weights = model.stages[0].parameters;
+            CHECK(at::equal(weights[0].grad(), at::full({3}, 4.0, at::kDouble)));
+            CHECK(!weights[1].grad().defined());
+        }
+}
+
+TEST_CASE("a rank that can't be made ends the wait of the others") {
+    auto model = small_model::training_of(2);
+    const auto p = mixed_storage::without_options(problem_of(model, to_any_graph(graph<2, 4>{}), false));
+    const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults(bytes_of_message()));
+    model.stages[0].parameters.emplace_back(); // has no memory, so the rank can't list its address
+    threads::cluster ranks{2};
+    threads::failure failed;
+    threads::control_board control{2, std::chrono::minutes{1}, failed};
+    CHECK_THROWS((libtorch::pipeline_rank{p, programs, model, ranks[rank{0}], control[rank{0}]}));
+    REQUIRE(failed.happened().load());
+    CHECK_THROWS_WITH(static_cast<void>(control[rank{1}].receive(rank{0})), doctest::Contains("storage"));
 }
 
 /// Names of the ranges that PyTorch's profiler would see.

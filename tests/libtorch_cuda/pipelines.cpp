@@ -5,6 +5,7 @@
 #include "optpipe/execution/libtorch/cuda/pipeline.hpp"
 #include "optpipe/program/lower.hpp"
 
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <chrono>
@@ -59,11 +60,16 @@ TEST_CASE("messages without bytes and paced steps are refused on a GPU") {
     const auto programs = *lower(p, plan, libtorch::lowering_defaults(bytes_of_message()));
     CHECK_THROWS_WITH((libtorch::cuda_pipeline{p, programs, model, {.paced = true}}), doctest::Contains("paced"));
     const auto on_cpu = small_model::training_of(2);
-    CHECK_THROWS_WITH((libtorch::cuda_pipeline{p, programs, on_cpu}), doctest::Contains("no parameters on a GPU"));
+    CHECK_THROWS_WITH((libtorch::cuda_pipeline{p, programs, on_cpu}),
+                      doctest::Contains("no parameters or buffers on a GPU"));
+    const auto larger = small_model::training_of(3, false, gpu);
+    const auto smaller = small_model::training_of(1, false, gpu);
+    CHECK_THROWS_WITH((libtorch::cuda_pipeline{p, programs, larger}), "a model of 3 stages in a pipeline of 2");
+    CHECK_THROWS_WITH((libtorch::cuda_pipeline{p, programs, smaller}), "a model of 1 stages in a pipeline of 2");
 }
 
-TEST_CASE("an optimizer's work on the default stream comes before the next step") {
-    if (cuda::device_count() == 0) return;
+/// Changes the weights in the current stream, slowly, before each step.
+void check_steps_after_slow_work() {
     const auto model = small_model::training_of(2, false, gpu);
     const auto p = mixed_storage::without_options(problem_of(model, to_any_graph(graph<2, 4>{}), false));
     const auto plan = *build_schedule(p, gpipe);
@@ -85,6 +91,13 @@ TEST_CASE("an optimizer's work on the default stream comes before the next step"
         for (std::size_t i = 0; i < found.size(); ++i)
             CHECK(at::allclose(found[i].front(), expected[0][i], 1e-6, 1e-12));
     }
+}
+
+TEST_CASE("an optimizer's work comes before the next step, on the default stream and on another") {
+    if (cuda::device_count() == 0) return;
+    check_steps_after_slow_work();
+    const c10::cuda::CUDAStreamGuard other{c10::cuda::getStreamFromPool()};
+    check_steps_after_slow_work();
 }
 
 } // namespace

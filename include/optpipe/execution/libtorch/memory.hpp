@@ -21,7 +21,7 @@ inline void synchronize(at::Device with) {
     const c10::impl::VirtualGuardImpl guard{with.type()};
     guard.synchronizeStream(guard.getStream(with));
 }
-/// Makes LibTorch return its unused memory to the device.
+/// Makes LibTorch return its unused memory to all devices of this type.
 inline void return_unused_memory(at::Device to) {
     if (!to.is_cpu()) at::getDeviceAllocator(to.type())->emptyCache();
 }
@@ -68,12 +68,18 @@ public:
 
     /// Copies all bytes of `from` to `to`, which has the same size.
     virtual void copy(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
-    /// Takes over memory that another lane allocated, and that the current task is the last to use.
+    /// Returns host memory for a stash of a device. The memory is pinned if the device isn't a CPU.
+    [[nodiscard]] virtual at::Tensor on_host(std::int64_t bytes, at::Device of) {
+        return at::empty({bytes}, at::TensorOptions{at::kByte}.pinned_memory(!of.is_cpu()));
+    }
+    /// Takes over device memory that another lane allocated, and that the current task is the last to use.
     virtual void retire(c10::Storage) {}
+    /// Takes over the result of `on_host` that the current task is the last to use.
+    virtual void retire_host(at::Tensor) {}
     /// Called before the task of an operation, on the thread that runs the task. `end` is called after the task.
     virtual void begin(const operation&) {}
     virtual void end(const operation&) {}
-    /// Called when all tasks of a step have ended.
+    /// Called when all tasks of a step have ended, and after each rehearsal.
     virtual void end_step() {}
 
     byte_meter device{}, host{};
@@ -109,7 +115,7 @@ public:
     }
     /// Contract: the block is counted.
     void move_to_host() {
-        host_ = at::empty({size()}, at::TensorOptions{at::kByte}.pinned_memory(!device_.is_cpu()));
+        host_ = memory_.on_host(size(), device_);
         memory_.host.add(bytes_);
         memory_.copy(host_, as_bytes());
         memory_.retire(std::exchange(storage_, {}));
@@ -121,8 +127,7 @@ public:
         memory_.copy(there, host_);
         storage_ = there.storage();
         is_reloaded_ = true;
-        memory_.retire(host_.storage());
-        host_.reset();
+        memory_.retire_host(std::exchange(host_, {}));
         memory_.host.remove(bytes_);
     }
 

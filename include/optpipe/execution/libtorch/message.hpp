@@ -31,7 +31,9 @@ inline at::Tensor bytes_of(const at::Tensor& dense) {
 } // namespace detail
 
 /// The layout of a message that carries the tensors between two stages. The tensors lie one after the other, without
-/// gaps. A gradient that isn't defined is sent as zeros. The messages of all microbatches have the same size.
+/// gaps. Each tensor also has a byte after the last tensor. In host memory, this byte tells whether the tensor is
+/// defined. On a device, a gradient that isn't defined is sent as zeros, because the host would have to wait for the
+/// byte. The messages of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;
@@ -43,17 +45,19 @@ public:
         }
     }
 
-    [[nodiscard]] std::size_t bytes() const { return bytes_; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_ + slots_.size(); }
 
     /// `on` is the device of the message. Throws `error` if the message is too small, or if the values have other types
     /// or sizes.
     void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
         if (values.size() != slots_.size()) throw other_tensors();
+        const auto is_defined = to.subspan(bytes_);
         for (std::size_t i = 0; i < slots_.size(); ++i) {
             const auto& each = slots_[i];
             auto place = detail::bytes_at(to.data(), each.bytes, on);
             to = to.subspan(each.bytes);
+            if (on.is_cpu()) is_defined[i] = std::byte{values[i].defined()};
             if (!values[i].defined()) {
                 place.zero_();
             } else if (!each.is_like(values[i])) {
@@ -66,11 +70,15 @@ public:
     /// Returns tensors on `device` that own their memory. `on` is the device of the message.
     [[nodiscard]] tensors read(std::span<const std::byte> from, at::Device on, at::Device device) const {
         check_room(from.size());
-        tensors values;
-        for (const auto& each : slots_) {
-            values.push_back(at::empty(each.sizes, at::TensorOptions{each.type}.device(device)));
-            detail::bytes_of(values.back()).copy_(detail::bytes_at(from.data(), each.bytes, on));
+        const auto is_defined = from.subspan(bytes_);
+        tensors values(slots_.size());
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            const auto& each = slots_[i];
+            const auto place = from.first(each.bytes);
             from = from.subspan(each.bytes);
+            if (on.is_cpu() && is_defined[i] == std::byte{}) continue;
+            values[i] = at::empty(each.sizes, at::TensorOptions{each.type}.device(device));
+            detail::bytes_of(values[i]).copy_(detail::bytes_at(place.data(), each.bytes, on));
         }
         return values;
     }
@@ -86,16 +94,17 @@ private:
     };
 
     void check_room(std::size_t room) const {
-        if (room < bytes_)
-            throw error{"the tensors between two stages take " + std::to_string(bytes_) + " bytes, and a message has " +
-                        std::to_string(room) + ": lower with the bytes that libtorch::message_bytes returns"};
+        if (room < bytes())
+            throw error{"the tensors between two stages take " + std::to_string(bytes()) +
+                        " bytes, and a message has " + std::to_string(room) +
+                        ": lower with the bytes that libtorch::message_bytes returns"};
     }
     [[nodiscard]] static error other_tensors() {
         return error{"a stage hands on other tensors than in its rehearsal: do all microbatches have the same sizes?"};
     }
 
     std::vector<slot> slots_{};
-    std::size_t bytes_ = 0;
+    std::size_t bytes_ = 0; // of the tensors
 };
 
 /// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so

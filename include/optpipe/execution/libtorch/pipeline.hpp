@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/clock_time.hpp"
+#include "optpipe/execution/libtorch/memory.hpp"
 #include "optpipe/execution/libtorch/pipeline_rank.hpp"
 #include "optpipe/execution/libtorch/rank_model.hpp"
 #include "optpipe/execution/libtorch/report.hpp"
@@ -55,7 +56,7 @@ public:
 /// runs between two steps. `Ranks` has the executor and the control channel of each rank. It is `thread_ranks`, or
 /// `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
 ///
-/// Stages that draw random numbers take turns on one device, because they share its generator. For bitwise repeatable
+/// Stages that draw random numbers take turns, because they share random generators. For bitwise repeatable
 /// sums on CPUs, call `at::set_num_threads(1)` before the first step.
 template <class Ranks> class basic_pipeline {
 public:
@@ -64,8 +65,9 @@ public:
     /// stages, or if the plan splits backwards although the model can't. Throws `input_error` if the programs have
     /// errors.
     basic_pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
-        : problem_{p}, how_{how}, ranks_{p, model, how}, members_(p.graph.ranks()) {
-        detail::check_training(p, programs, model);
+        : problem_{p}, model_{model}, how_{how}, ranks_{p, checked(p, programs, model), how},
+          members_(p.graph.ranks()) {
+        await_caller();
         const rank_options of_rank{how.bytes_per_unit, how.paced ? std::optional{how.time_unit} : std::nullopt};
         const auto values = std::make_shared<value_table>();
         threads::on_all_ranks(ranks_, [&](executor& here) {
@@ -77,8 +79,10 @@ public:
     basic_pipeline(const basic_pipeline&) = delete;
     basic_pipeline& operator=(const basic_pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if the step fails. After a failure, the pipeline is unusable.
+    /// Runs a step, after the work in the current streams of the calling thread. Throws `execution_error` if the step
+    /// fails. After a failure, the pipeline is unusable.
     step_result step() {
+        await_caller();
         std::vector<rank_step> done(members_.size());
         threads::on_all_ranks(ranks_, [&](executor& here) {
             const auto r = here.self().position();
@@ -109,7 +113,19 @@ private:
     using executor = std::remove_reference_t<decltype(std::declval<Ranks&>()[rank{}])>;
     using member = pipeline_rank<executor>;
 
+    static const training& checked(const problem& p, const per_rank<rank_program>& programs, const training& model) {
+        detail::check_training(p, programs, model);
+        return model;
+    }
+    /// Waits for the work in this thread's current streams, such as the optimizer's work. The threads of the ranks have
+    /// other current streams.
+    void await_caller() const {
+        for (const auto& each : model_.stages)
+            synchronize(device_of(each));
+    }
+
     const problem& problem_;
+    const training& model_;
     pipeline_options how_;
     Ranks ranks_;
     std::vector<std::unique_ptr<member>> members_;

@@ -107,28 +107,25 @@ public:
     /// problem isn't plain, if the model and the problem have different numbers of stages, if the plan splits backwards
     /// although the model can't, or if messages have no bytes. Throws `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
-                  threads::control_channel& channel, const rank_options& how = {})
-        : pipeline_rank{p,
-                        own_program(p, programs, model, on.self()),
-                        model,
-                        on,
-                        channel,
-                        how,
-                        std::make_shared<value_table>()} {}
+                  threads::control_channel& channel, const rank_options& how = {}) try
+        : pipeline_rank{
+              p, own_program(p, programs, model, on.self()), model, on, channel, how, std::make_shared<value_table>()} {
+    } catch (...) {
+        channel.cancel("rehearsing", caught_reason());
+        throw;
+    }
     /// For several ranks in one process. These ranks share `values`, so messages between ranks on CPUs need no bytes.
     /// Contract: `own` is one of the programs accepted by `detail::check_training`.
     pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
-                  threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values)
+                  threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values) try
         : problem_{p}, model_{model}, program_{std::move(own)}, values_{std::move(values)},
           stages_{p, model, on.self(), how, *values_, lane::make_memory(program_)}, executor_{on, stages_},
-          runner_{checked(program_, how), executor_, stages_, execution::arena_sizes{}, owners()} {
-        try {
-            check_devices();
-            rehearse(channel);
-        } catch (...) {
-            channel.cancel("rehearsing", caught_reason());
-            throw;
-        }
+          runner_(checked(program_, how), executor_, stages_, execution::arena_sizes{}, owners()) {
+        check_devices(on);
+        rehearse(channel);
+    } catch (...) {
+        channel.cancel("rehearsing", caught_reason());
+        throw;
     }
     pipeline_rank(const pipeline_rank&) = delete;
     pipeline_rank& operator=(const pipeline_rank&) = delete;
@@ -180,11 +177,15 @@ private:
             if (problem_.rank_of(s) == program_.self) own.push_back(s);
         return own;
     }
-    void check_devices() const {
-        for (const stage s : own_stages())
-            if (!lane::is_host && stages_.device_of(s).is_cpu())
-                throw error{"stage " + std::to_string(s.value()) +
-                            " isn't on a device: its parameters and buffers say where it is"};
+    void check_devices(const Base& on) const {
+        if constexpr (!lane::is_host) {
+            const at::Device device = lane::device_of(on);
+            for (const stage s : own_stages())
+                if (stages_.device_of(s) != device)
+                    throw error{"stage " + std::to_string(s.value()) + " is on " + stages_.device_of(s).str() +
+                                ", and its rank on " + device.str() +
+                                ": a stage is where its parameters and buffers are"};
+        }
     }
     void rehearse(threads::control_channel& channel) {
         tensors values;

@@ -42,8 +42,9 @@ public:
     random_scope& operator=(const random_scope&) = delete;
 
 private:
-    /// The process has only one lock, because its random generators belong to the process. The lock is recursive,
-    /// because a forward may recompute.
+    /// All devices of the process share one lock, so only one stage at a time draws random numbers. The lock is
+    /// recursive, because a thread may recompute during its forward. Autograd's thread can't, because it would wait for
+    /// the thread of the forward.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

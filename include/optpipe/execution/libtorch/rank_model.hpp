@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -75,7 +76,8 @@ struct rank_options {
 /// Properties of a type of lane. `scope{lane}` makes LibTorch put its work into the lane while the scope exists. If
 /// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If it is
 /// false, calls only put work into a stream of the stage's device, and messages are on that device.
-/// `make_memory(program)` returns the memory of the rank's stashes.
+/// `make_memory(program)` returns the memory of the rank's stashes. If `is_host` is false, `device_of(executor)`
+/// returns the device on which the stages must be.
 template <class Lane> struct lane_traits;
 template <> struct lane_traits<threads::lane> {
     struct scope {
@@ -172,16 +174,16 @@ public:
         losses_.clear();
         synchronize_all();
     }
-    /// Called when all tasks of a step, or all rehearsals, have ended.
+    /// Called when all tasks of a step have ended.
     void end_step() { memory_->end_step(); }
     /// Called after the last rehearsal. Resets the maxima of the meters, and returns unused memory to the devices.
     void end_rehearsals() {
         synchronize_all();
-        end_step();
         for (auto* const meter : {&memory_->device, &memory_->host})
             meter->forget_most();
+        std::set<at::DeviceType> types;
         for (const auto& [s, runner] : runners_)
-            return_unused_memory(runner->device());
+            if (types.insert(runner->device().type()).second) return_unused_memory(runner->device());
     }
     [[nodiscard]] at::Device device_of(stage s) const { return runners_.at(s)->device(); }
     [[nodiscard]] const tensors& losses() const { return losses_; }

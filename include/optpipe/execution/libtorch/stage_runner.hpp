@@ -86,13 +86,11 @@ public:
     /// `model` and `memory` must outlive this object. Throws `error` if Python's autograd is in use.
     stage_runner(const training& model, const place& where, std::vector<stash_option> options, stash_memory& memory)
         : model_{model}, module_{model.stages[where.self.position()]}, place_{where}, options_{std::move(options)},
-          memory_{memory} {
+          memory_{memory}, device_{device_of(module_)} {
         install_saving_engine();
         for (const auto* const owned : {&module_.buffers, &module_.parameters})
-            for (const auto& each : *owned) {
+            for (const auto& each : *owned)
                 weights_.insert(each.storage().data());
-                device_ = owned->front().device();
-            }
         anchor_ = at::empty({0}, at::TensorOptions{at::kFloat}.device(device_)).requires_grad_();
     }
     stage_runner(const stage_runner&) = delete;
@@ -154,7 +152,7 @@ private:
     std::vector<stash_option> options_;
     stash_memory& memory_;
     stash::weight_addresses weights_{};
-    at::Device device_ = at::kCPU;
+    at::Device device_;
     at::Tensor anchor_{};
     /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
     std::map<storage_index, saved_keys> needed_by_weight_{};

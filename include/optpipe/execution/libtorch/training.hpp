@@ -17,11 +17,25 @@
 namespace optpipe::libtorch {
 
 /// A stage of a model: its forward, and the tensors that it owns. A forward must not change its inputs in place,
-/// because the previous stage may have saved them. All microbatches must have the same graph of operations.
+/// because the previous stage may have saved them. All microbatches must have the same graph of operations. On a GPU, a
+/// forward that draws random numbers must not run autograd itself. Autograd's thread could wait for the random numbers
+/// of this forward, which waits for autograd.
+///
+/// Some output of a stage may have no influence on the loss. On CPUs, this output has no gradient, as in the model in
+/// one piece. On a GPU, its gradient is zeros if the next stage is on another rank. Weights that influence only this
+/// output then have gradients of zeros, too, and an optimizer may change these weights.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};
 };
+
+/// The device of a stage's first parameter, or of its first buffer if it has no parameters. A stage without tensors is
+/// on the CPU.
+[[nodiscard]] inline at::Device device_of(const stage_module& of) {
+    for (const auto* const owned : {&of.parameters, &of.buffers})
+        if (!owned->empty()) return owned->front().device();
+    return at::kCPU;
+}
 
 /// Makes a stage from a module. The module is a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a
 /// shared pointer. The module's forward takes and returns a tensor, or `tensors`.

@@ -14,6 +14,7 @@
 #include "optpipe/program/ir.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -24,19 +25,25 @@ namespace optpipe::libtorch {
 
 /// A source of streams for the lanes of a CUDA executor (`cuda::options::streams`). The streams come from LibTorch's
 /// pool. Streams that carry messages have high priority. LibTorch keeps the streams of its pool, so later executors
-/// reuse the memory that is cached for these streams.
+/// reuse the memory that is cached for these streams. The pool of a device has 32 streams of each priority. If more
+/// lanes share a device, some of them share a stream.
 [[nodiscard]] inline cuda::stream_source pooled_streams() {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }
 
 /// The memory of stashes on a GPU. Copies are put into the current stream of the current device. Offloaded stashes are
-/// in pinned host memory.
+/// in pinned host memory, whose sizes LibTorch rounds up to powers of two. LibTorch's allocator is told of each copy,
+/// so it gives the host memory to nobody else before the copy has ended.
 class cuda_memory final : public held_memory {
 public:
     using held_memory::held_memory;
     void copy(const at::Tensor& to, const at::Tensor& from) override {
-        cuda::stream_ref{c10::cuda::getCurrentCUDAStream().stream()}.copy(to.mutable_data_ptr(), from.const_data_ptr(),
-                                                                          from.nbytes(), cudaMemcpyDefault);
+        const auto stream = c10::cuda::getCurrentCUDAStream();
+        cuda::stream_ref{stream.stream()}.copy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(),
+                                               cudaMemcpyDefault);
+        const auto& pinned = to.is_cpu() ? to : from;
+        at::getHostAllocator(at::kCUDA)->record_event(pinned.mutable_data_ptr(),
+                                                      pinned.storage().data_ptr().get_context(), stream.unwrap());
     }
 };
 
@@ -51,6 +58,9 @@ template <> struct lane_traits<cuda::lane> {
         c10::cuda::CUDAStreamGuard stream_;
     };
     static constexpr bool is_host = false;
+    static at::Device device_of(const cuda::executor& on) {
+        return {at::kCUDA, static_cast<c10::DeviceIndex>(on.device())};
+    }
     static std::unique_ptr<stash_memory> make_memory(const rank_program& p) { return std::make_unique<cuda_memory>(p); }
 };
 

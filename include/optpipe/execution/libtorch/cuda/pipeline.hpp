@@ -18,18 +18,18 @@
 
 namespace optpipe::libtorch {
 
-/// The devices of all ranks, indexed by rank. Throws `error` if a stage has no parameters on a GPU, or if the stages of
-/// a rank are on several GPUs.
+/// The devices of all ranks, indexed by rank. Throws `error` if a stage isn't on a GPU, or if the stages of a rank are
+/// on several GPUs. Contract: the model has as many stages as the problem.
 [[nodiscard]] inline std::vector<int> devices_of(const problem& p, const training& model) {
     std::vector<int> devices(p.graph.ranks(), -1);
     for (const stage s : p.graph.all_stages()) {
-        const auto& parameters = model.stages.at(s.position()).parameters;
+        const auto own = device_of(model.stages[s.position()]);
         auto& device = devices[p.rank_of(s).position()];
-        const int own = parameters.empty() || !parameters.front().is_cuda() ? -1 : parameters.front().get_device();
-        if (own < 0) throw error{"stage " + std::to_string(s.value()) + " has no parameters on a GPU"};
-        if (device >= 0 && device != own)
+        if (!own.is_cuda())
+            throw error{"stage " + std::to_string(s.value()) + " has no parameters or buffers on a GPU"};
+        if (device >= 0 && device != own.index())
             throw error{"the stages of rank " + std::to_string(p.rank_of(s).value()) + " are on several GPUs"};
-        device = own;
+        device = own.index();
     }
     return devices;
 }
@@ -61,8 +61,8 @@ private:
 };
 
 /// Trains a model on the GPUs of its stages. Messages must have bytes (`message_bytes`), and steps can't be paced. The
-/// host only puts work into streams. `training::input` and `training::loss` should return tensors on the device. A copy
-/// to the device may still be under way in the current stream.
+/// host only puts work into streams. `training::input` and `training::loss` should return tensors on the device, which
+/// they allocate and fill in the current stream. A copy to the device may still be under way in this stream.
 using cuda_pipeline = basic_pipeline<cuda_ranks>;
 
 } // namespace optpipe::libtorch
