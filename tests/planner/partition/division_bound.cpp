@@ -121,7 +121,7 @@ TEST_CASE("random layers: no partition has a schedule below the bound") {
     random_numbers random{20261129};
     std::size_t raised = 0;
     std::size_t planned = 0;
-    const auto cases = oracle::random_cases(160);
+    const auto cases = oracle::random_cases(80);
     for (std::uint64_t i = 0; i < cases; ++i) {
         CAPTURE(i);
         const auto p = drawn(random);
@@ -139,7 +139,7 @@ TEST_CASE("random layers: no partition has a schedule below the bound") {
         const auto average = static_cast<double>(p.pipelines.front().graph.microbatches()) / speeds * all;
         raised += bound > 1.01 * average ? 1 : 0;
         space.for_each({}, [&](const detail::layer_division& each) {
-            if (space.bound_of(each, {}) >= bound) return; // no schedule is shorter than this
+            if (space.bound_of(each, {}) > 1.02 * bound) return; // no schedule is shorter than this
             plan_options quick;
             quick.without = {"milp", "cp"};
             const auto found = plan(space.with(each), quick);
@@ -149,5 +149,5 @@ TEST_CASE("random layers: no partition has a schedule below the bound") {
         });
     }
     CHECK(raised >= cases / 2);
-    CHECK((planned > 0 || cases < 40));
+    CHECK(planned >= cases / 4);
 }

@@ -235,7 +235,8 @@ private:
     }
     /// Whether the rank has enough time and memory for a first stage and a second stage.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
-        if (first.fixed + second.fixed > pipeline_.memory_limit[r.here] + slack_) return false;
+        const auto limit = pipeline_.memory_limit[r.here];
+        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false; // as in `with_layers`
         if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
