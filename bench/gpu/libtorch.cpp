@@ -114,7 +114,7 @@ public:
     [[nodiscard]] const libtorch::training& model() const { return model_; }
 
 private:
-    /// Of all memory that LibTorch has on the device, weights and gradients included.
+    /// All memory that LibTorch has on the device, including weights and gradients.
     [[nodiscard]] std::int64_t peak() const {
         if (size_.device.is_cpu()) return 0;
         return at::getDeviceAllocator(size_.device.type())->getDeviceStats(0).reserved_bytes[0].peak;

@@ -117,6 +117,23 @@ TEST_CASE("stashes may exceed a limit by the tolerance, which the largest stash 
     CHECK(bound_of(p) <= found->planned.objective);
 }
 
+TEST_CASE("stashes that fill the memory up to rounding count as fitting") {
+    for (const double stash : {0.1, 0.2, 0.3, 0.7})
+        for (std::size_t fitting = 2; fitting <= 12; ++fitting) {
+            CAPTURE(stash);
+            CAPTURE(fitting);
+            auto p = equal_layers(3, pipeline(stages_of_rank::one, 2, 6,
+                                              memory_size{stash * static_cast<double>(fitting) + 0.05 * stash}));
+            for (auto& each : p.layers) {
+                each.costs.activation = memory_size{stash};
+                each.costs.weight_stash = memory_size{stash / 3};
+            }
+            const auto found = plan_partition(p);
+            REQUIRE(found);
+            CHECK(bound_of(p) <= (1.0 + 1e-9) * found->planned.objective);
+        }
+}
+
 TEST_CASE("random layers: no partition has a schedule below the bound") {
     random_numbers random{20261129};
     std::size_t raised = 0;

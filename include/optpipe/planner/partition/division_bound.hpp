@@ -37,7 +37,7 @@ public:
                    const std::vector<duration>& work, bool in_pairs)
         : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)},
           has_heads_{pipeline.objective != objective_kind::span}, has_tails_{has_heads_ && !in_pairs},
-          has_warm_up_{has_tails_}, before_(1) {
+          has_warm_up_{has_tails_}, before_(1), last_stage_(pipeline.graph.ranks()) {
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto sum = before_.back();
             sum.work += work[piece];
@@ -48,6 +48,8 @@ public:
         for (const rank r : pipeline.graph.all_ranks())
             fastest_ = std::max(fastest_, p.speed_of(r));
         slack_ = largest_slack();
+        for (const stage s : pipeline.graph.all_stages())
+            last_stage_[pipeline.rank_of(s)] = s;
         // No gradients pass stages without a backward.
         const bool have_gradients = p.layers.front().costs.gradients != gradient_kind::none;
         hops_.resize(pipeline.graph.stages());
@@ -60,12 +62,12 @@ public:
 
     /// Whether the placement is one of the three.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound found until `stop` or after some seconds of work, at most about twice `known`.
+    /// The largest lower bound found until `stop` or after about a second of work, at most about twice `known`.
     /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01;
-        constexpr double last_step = 1e-4;
-        constexpr std::size_t most_ends = 500'000; // some seconds
+        constexpr double first_step = 0.01; // of the bound; doubled until an objective is possible
+        constexpr double last_step = 1e-4;  // of the bound; plans are seldom proven more precisely
+        constexpr std::size_t most_ends = 500'000; // 0.8 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
         const stop_check enough{is_enough};
@@ -169,13 +171,14 @@ private:
     [[nodiscard]] bool allows(duration objective, std::size_t middle, stop_check stop) const {
         std::vector<ends> reached{{0, middle}};
         for (const rank r : pipeline_.graph.all_ranks()) {
+            const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
             std::vector<ends> next;
             for (const auto& at : reached) {
                 if (stop()) return true;
                 for_each_end(at, middle, at_work(r, at.first, objective), [&](const ends& to) {
                     const auto index = to.first * (pieces() + 1) + to.second;
-                    if (is_reached[index] || !may_hold_rest(r, to, middle, objective)) return;
+                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective)) return;
                     is_reached[index] = true;
                     next.push_back(to);
                 });
@@ -203,9 +206,10 @@ private:
                     look(ends{to, begin});
         }
     }
-    /// Whether the ranks after `r` may have enough time for the pieces that are left; after the last rank, whether no
-    /// piece is left.
-    [[nodiscard]] bool may_hold_rest(rank r, const ends& at, std::size_t middle, duration objective) const {
+    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. After
+    /// the last rank, whether no piece is left.
+    [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
+                                     duration objective) const {
         const auto later = ranks() - 1 - r.position();
         auto count = (second_ == second_stages::as_v ? at.second : middle) - at.first;
         auto work = before_[at.first + count].work - before_[at.first].work;
@@ -214,9 +218,8 @@ private:
             work += before_.back().work - before_[at.second].work;
         }
         if (later == 0) return count == 0;
-        const auto speed = given_.rank_speed.empty() ? static_cast<double>(later) : speeds_after(r);
         const auto next = at_work(rank{r.value() + 1}, at.first, objective);
-        return count >= later && microbatches() * work <= speed * (next.objective - next.head);
+        return count >= later && microbatches() * work <= speeds * (next.objective - next.head);
     }
     [[nodiscard]] double speeds_after(rank r) const {
         double sum = 0.0;
@@ -246,9 +249,7 @@ private:
                                 std::size_t last_end) const {
         if (!has_time(r, first, second)) return false;
         if (!has_warm_up_) return true;
-        const auto last = second_ == second_stages::none      ? r.here.position()
-                          : second_ == second_stages::as_loop ? ranks() + r.here.position()
-                                                              : 2 * ranks() - 1 - r.here.position();
+        const auto last = last_stage_[r.here].position();
         const auto first_gradient = (before_.back().forward + (before_.back() - before_[last_end]).gradient) / fastest_ +
                                     hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
         const auto limit = std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
@@ -262,10 +263,10 @@ private:
         if (first.forward * second.held.value() < second.forward * first.held.value()) std::swap(first, second);
         duration most{};
         for (const auto& each : {first, second}) {
-            const bool fit_all = microbatches() * each.held <= limit;
+            const bool fit_all = each.held <= memory_size{} || microbatches() * each.held <= limit;
             const auto count = fit_all ? microbatches() : limit / each.held;
             most += count * each.forward;
-            limit -= count * each.held;
+            limit = std::max(limit - count * each.held, memory_size{}); // below 0 only by rounding
         }
         return most;
     }
@@ -279,6 +280,7 @@ private:
     /// For each number of pieces, the sums over the first pieces; for each stage, the hops before it.
     std::vector<sums> before_;
     std::vector<hops> hops_;
+    per_rank<stage> last_stage_;
     double fastest_ = 0.0;
     memory_size slack_{};
 };

@@ -9,18 +9,22 @@
 
 namespace optpipe {
 
+/// Limit on the work of `lone_rank_bound`, in compared times. It takes up to half a second. Not tuned.
+inline constexpr double lone_rank_work = 6e7;
+
 /// A lower bound on the objective of every valid schedule, at least `known`: the shortest sequence of operations and
-/// transfers of one rank alone, with its memory, its copy engines and the least waits for the other ranks. Strong for a
-/// few microbatches in little memory; with more, the search seldom ends. A rank with several stages isn't considered.
-/// `work` is about the number of compared times; the default takes up to some tenths of a second. Each rank gets an
-/// equal share of what the ranks before it leave. Contract: `validate` accepts the problem, which is plain.
+/// transfers of one rank alone, with its memory, its copy engines and the least waits for the other ranks. The bound is
+/// strong for a few microbatches in little memory. With more of either, the search seldom ends. Ranks with several
+/// stages aren't considered. Each rank gets an equal share of the work that the ranks before it leave. Contract:
+/// `validate` accepts the problem, which is plain.
 ///
-/// If `stop` returns true, the result is the bound by then. Deterministic if `stop` never returns true.
-[[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {}, double work = 6e7);
+/// Returns the bound found until `stop` returns true. Deterministic if `stop` never returns true.
+[[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {},
+                                       double work = lone_rank_work);
 /// `lone_rank_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    lone_rank_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = 6e7) {
+    lone_rank_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = lone_rank_work) {
     return lone_rank_bound(to_problem(p), known, stop, work);
 }
 
@@ -113,9 +117,9 @@ private:
         reload,
         moves
     };
-    /// Times of a label: of the last start, the ends of the last computation, offload and reload, the least end of the
-    /// step, and then, in FIFO order, the times from which a gradient of a kept stash may start, and of others. An end
-    /// or time in the past is moved to the last start.
+    /// Times of a label: the last start; the ends of the last computation, offload and reload; the least end of the
+    /// step. Then, in FIFO order, the times from which the gradients of kept stashes may start, and those of offloaded
+    /// stashes. An end or time in the past is moved to the last start.
     enum time : std::size_t { now, compute, out, in, end, first_ready };
     using counts = std::array<std::uint32_t, moves + 1>;
 
@@ -128,8 +132,8 @@ private:
     };
     using level = std::map<counts, std::vector<label>>;
 
-    /// Extends lists to the end, or until one is as short as known; of equally long lists, only the most promising
-    /// `most` and their equals. Returns false if that was too much work.
+    /// Extends lists to the end, or until one is as short as known. Keeps only the `most` most promising lists of each
+    /// length, and those with the same bound as the last of them. Returns false if that was too much work.
     bool search(std::size_t most, double work, stop_check stop) {
         level open;
         next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};
@@ -388,7 +392,8 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     /// The first rise of the ceiling, as a share of it; each rise is twice the one before. Not tuned.
     static constexpr double first_step = 0.005;
-    /// So many labels find a sequence as short as known for most ranks that can't raise the bound. Not tuned.
+    /// Number of labels with which a first search finds a sequence as short as the known bound, for most ranks that
+    /// can't raise the bound. Not tuned.
     static constexpr std::size_t few_labels = 200;
     static constexpr std::size_t all_labels = std::numeric_limits<std::size_t>::max();
 
@@ -455,7 +460,7 @@ OPTPIPE_INLINE duration lone_rank_bound(const problem& p, duration known, stop_c
     for (const auto& of_rank : stages_by_rank(p.graph))
         if (of_rank.size() == 1 && detail::may_lack_memory(relaxed, of_rank.front())) stages.push_back(of_rank.front());
     for (std::size_t i = 0; i < stages.size() && !stop(); ++i) {
-        if (!windows || p.objective == objective_kind::span)
+        if (p.objective == objective_kind::span)
             windows = time_windows<any_graph>::of_rank(relaxed, relaxed.rank_of(stages[i]));
         const auto alone = detail::lone_rank_of(relaxed, stages[i], paths.lifespan[stages[i]], *windows);
         detail::lone_rank_search search{alone, known.value()};
