@@ -195,7 +195,7 @@ TEST_CASE("what is proven is the best of all orders") {
 
 TEST_CASE("limits that no order fits: that is proven") {
     std::size_t infeasible = 0;
-    for (std::uint64_t i = 0; i < oracle::random_cases(250); ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(100); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 3'000'003 + i};
@@ -212,5 +212,5 @@ TEST_CASE("limits that no order fits: that is proven") {
         CHECK_FALSE(state.incumbent());
         CHECK(state.bound().is_unlimited());
     }
-    CHECK(infeasible > oracle::random_cases(20));
+    CHECK(infeasible >= oracle::random_cases(8));
 }

@@ -138,7 +138,8 @@ TEST_CASE("InfiniPipe stores all stashes on a diagonal in one way, and recompute
 TEST_CASE("InfiniPipe's restriction is never better than the optimum") {
     std::size_t proven = 0, worse = 0;
     constexpr std::uint64_t seed = 1;
-    for (std::uint64_t i = 0; i < 30; ++i) {
+    const auto cases = oracle::random_cases(30);
+    for (std::uint64_t i = 0; i < cases; ++i) {
         CAPTURE(i);
         random_numbers random{seed + i};
         auto p = sliced_in_two(2, 2, 2.0 * static_cast<double>(1 + random.below(3)),
@@ -155,7 +156,7 @@ TEST_CASE("InfiniPipe's restriction is never better than the optimum") {
         ++proven;
         worse += objective_of(p, *made).value() > *best.objective + 1e-9 ? 1U : 0U;
     }
-    CHECK(proven > 10);
+    CHECK(proven > cases / 3);
     CHECK(worse > 0);
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("what it isn't made for, and what is too small") {
 
 TEST_CASE("in less memory than V-Min's a step takes longer, but no more than in proportion") {
     const auto value_with = [](double stashes) {
-        const auto p = oracle::unit_v_problem(8, 48, stashes);
+        const auto p = oracle::unit_v_problem(8, 24, stashes);
         return objective_of(p, *time_order(p, *v_auto(p)));
     };
     constexpr double least_of_v_min = 8.0;
