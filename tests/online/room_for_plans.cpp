@@ -79,6 +79,35 @@ TEST_CASE("the arenas hold the microbatches of a step that are all larger than u
     CHECK(larger > cases / 2);
 }
 
+TEST_CASE("the arenas for the longest microbatches hold every draw of shorter ones") {
+    const auto cases = oracle::random_cases(600);
+    std::size_t tried = 0;
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(
+            random, {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 24, .storage_percent = 40});
+        auto& p = given.problem;
+        const auto how = random_lowering(random, true);
+        for (auto* const limits : {&p.memory_limit, &p.host_memory_limit})
+            std::fill(limits->begin(), limits->end(), memory_size::unlimited());
+        constexpr double longest = 2.0;
+        const std::size_t microbatches = p.graph.microbatches();
+        p.microbatches.set_factors(std::vector<cost_factors>(microbatches, equal_factors(longest)));
+        const auto longest_of_all = p;
+        std::vector<cost_factors> drawn;
+        for (std::size_t m = 0; m < microbatches; ++m)
+            drawn.push_back(equal_factors(longest * (0.1 + 0.9 * random.share())));
+        p.microbatches.set_factors(drawn);
+        const auto programs = lower(p, oracle::random_schedule(random, given), how);
+        if (!programs) continue;
+        ++tried;
+        for (const auto& program : *programs)
+            CHECK(holds(room_for_plans(longest_of_all, program.self, how), execution::sizes_of(program)));
+    }
+    CHECK(tried > cases / 2);
+}
+
 TEST_CASE("the arenas hold every plan with pairs") {
     const auto cases = oracle::random_cases(300);
     std::size_t paired = 0;
@@ -98,6 +127,40 @@ TEST_CASE("the arenas hold every plan with pairs") {
             CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
     }
     CHECK(paired > cases / 8);
+}
+
+TEST_CASE("the arenas hold every plan of a graph, of slices and of groups") {
+    const auto cases = oracle::random_cases(600);
+    std::size_t tried = 0;
+    std::size_t slices = 0;
+    std::size_t groups = 0;
+    std::size_t holding = 0;
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(
+            random,
+            {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 24, .storage_percent = 40, .graph_percent = 100});
+        auto& p = given.problem;
+        if (seed % 2 == 0) std::fill(p.memory_limit.begin(), p.memory_limit.end(), memory_size::unlimited());
+        auto how = random_lowering(random, p.graph.stages() > 2);
+        how.partial_bytes = 1 + random.below(3000);
+        const auto programs = lower(p, oracle::random_schedule(random, given), how);
+        if (!programs) continue;
+        ++tried;
+        slices += p.microbatches.has_slices() ? 1 : 0;
+        groups += p.groups.empty() ? 0 : 1;
+        bool holds_memory = false;
+        for (const stage s : p.graph.all_stages())
+            p.graph.for_each_edge_into(s, [&](const edge& e) { holds_memory |= e.held > memory_size{}; });
+        holding += holds_memory ? 1 : 0;
+        for (const auto& program : *programs)
+            CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
+    }
+    CHECK(tried > cases / 2);
+    CHECK(slices > cases / 20);
+    CHECK(groups > cases / 20);
+    CHECK(holding > cases / 20);
 }
 
 TEST_CASE("no message buffer is spare where every microbatch waits") {

@@ -5,12 +5,16 @@
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/online/room_for_plans.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -79,6 +83,50 @@ TEST_CASE("each step runs the plan for its own microbatches, on all ranks") {
             CHECK(versions[r][i] == i);
         CHECK(weights[r] == steps * microbatches);
     }
+}
+
+TEST_CASE("steps of graphs, slices and groups, whose microbatches differ each time") {
+    constexpr std::size_t steps = 4;
+    std::size_t runs = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(12); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(
+            random, {.ranks = 3, .stages = 5, .microbatches = 4, .cells = 16, .graph_percent = 100});
+        auto& p = given.problem;
+        std::fill(p.memory_limit.begin(), p.memory_limit.end(), memory_size::unlimited());
+        const auto first = build_schedule(p, adaptive);
+        if (!first) continue;
+        ++runs;
+        const auto count = p.graph.microbatches();
+        auto largest_of_all = p;
+        largest_of_all.microbatches.set_factors(std::vector<cost_factors>(count, equal_factors(longest)));
+        threads::cluster cluster{p.graph.ranks()};
+        std::vector<std::uint64_t> versions(p.graph.ranks());
+        threads::on_all_ranks(cluster, [&](threads::executor& here) {
+            const auto self = here.self();
+            const lowering_options lowering{.bytes_per_unit = 64, .alignment = 8, .message_bytes = 24};
+            testing::tracing_model model{p.graph.ranks()};
+            step_run run{p, *first, here, model, cluster.control(self),
+                         {lowering, room_for_plans(largest_of_all, self, lowering), at_once()}};
+            for (std::size_t i = 0; i < steps; ++i) {
+                if (self == rank{0}) {
+                    auto next = p;
+                    std::vector<cost_factors> factors;
+                    for (std::size_t m = 0; m < count; ++m)
+                        factors.push_back(equal_factors(0.5 + random.share()));
+                    next.microbatches.set_factors(factors);
+                    run.submit(next);
+                }
+                run.step();
+                run.switch_plan();
+            }
+            versions[self.position()] = run.version();
+        });
+        for (const auto version : versions)
+            CHECK(version == steps);
+    }
+    CHECK(runs > oracle::random_cases(12) / 2);
 }
 
 TEST_CASE("if a plan can't be made or run, all ranks say so, and rank 0 says why") {

@@ -9,13 +9,17 @@
 namespace optpipe {
 
 /// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
-/// arenas can hold all data that is ever stored on the rank.
+/// arenas can hold all data that is ever stored on the rank: stashes, attention keys and values of slices with their
+/// gradients, and the data of edges that hold memory.
 ///
-/// The problem has no memory limit for messages. At each stage, a microbatch needs memory for at most one message at a
-/// time, because its activation is used before its gradient is made. While an operation runs, its microbatch has one
-/// more message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or
-/// for microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
-/// input or its output, whichever is larger. Fragmentation, which occurs if messages differ in size, isn't included.
+/// The problem has no memory limit for messages. If the stages form a chain, a microbatch needs memory for at most one
+/// message at a time at each stage, because its activation is used before its gradient is made. While an operation
+/// runs, its microbatch has one more message, because input and output exist at once. Therefore a stage needs room for
+/// microbatches + 1 messages, or for microbatches + 2 if a pair may consist of two operations of this stage. Each
+/// message is as large as the stage's input or its output, whichever is larger. If messages differ in size, or if
+/// microbatches have factors, gaps occur between messages. Then there is twice as much room, but at most enough for all
+/// messages of a step at once. If the stages form another graph, there is always room for all messages and partial
+/// results of a step at once.
 ///
 /// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
@@ -30,6 +34,8 @@ namespace optpipe {
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
+#include <utility>
 
 namespace optpipe {
 namespace detail {
@@ -40,15 +46,40 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The size in bytes of the larger of two messages for a microbatch: the message that a stage receives, and the message
-/// that it sends. The factor is that of the stage that sends forward, in both directions.
-inline std::size_t largest_message(const problem& p, stage s, microbatch m, const lowering_options& how) {
-    const auto after = [&](stage from) {
-        return how.scaled(how.bytes_of_message(from.position()), p.microbatches.factors(from, m).message);
-    };
-    return std::max(p.is_first(s) ? 0 : after(stage{s.position() - 1}), p.is_last(s) ? 0 : after(s));
+/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with its
+/// gradient is as large.
+inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
+    double size = 0.0;
+    p.graph.for_each_edge_out_of(from, [&](const edge& e) {
+        if (e.held <= memory_size{}) size = std::max(size, e.size);
+    });
+    return how.scaled(how.bytes_of_message(from.position()), size * p.microbatches.factors(from, m).message);
 }
-
+/// Sizes in bytes of the smaller and the larger of two messages for a microbatch: the message that a stage of a chain
+/// receives, and the message that it sends.
+inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage s, microbatch m,
+                                                         const lowering_options& how) {
+    const auto in = p.is_first(s) ? 0 : bytes_handed_on(p, s.previous(), m, how);
+    const auto out = p.is_last(s) ? in : bytes_handed_on(p, s, m, how);
+    return std::minmax({p.is_first(s) ? out : in, out});
+}
+/// The size in bytes of the data that an edge holds for a microbatch. The receiver of the data has it as a message.
+inline std::size_t bytes_held(const problem& p, const edge& e, microbatch m, const lowering_options& how) {
+    return how.rounded_bytes(p.microbatches.factors(e.from, m).memory * e.held);
+}
+/// The size in bytes of all messages and partial results of a microbatch that a stage makes or receives in a step.
+inline std::size_t all_messages(const problem& p, stage s, microbatch m, const lowering_options& how) {
+    const auto own = bytes_handed_on(p, s, m, how);
+    auto bytes = 2 * own; // the activation for stages on this rank, and for those on other ranks
+    p.graph.for_each_edge_out_of(s, [&](const edge& e) { bytes += own + bytes_held(p, e, m, how); });
+    p.graph.for_each_edge_into(s, [&](const edge& e) {
+        bytes += 2 * bytes_handed_on(p, e.from, m, how) + bytes_held(p, e, m, how);
+    });
+    p.groups.for_each_member(s, [&](stage member, duration) {
+        bytes += 2 * how.scaled(how.partial_bytes, p.microbatches.factors(member, m).message);
+    });
+    return bytes;
+}
 /// The largest number of operations of the stage that a rank runs at once.
 inline std::size_t most_at_once(const problem& p, stage s) {
     return std::any_of(p.overlaps.begin(), p.overlaps.end(),
@@ -56,32 +87,74 @@ inline std::size_t most_at_once(const problem& p, stage s) {
                ? 2
                : 1;
 }
+/// The size in bytes of a rank's memory for messages.
+inline std::size_t room_for_messages(const problem& p, rank self, const lowering_options& how) {
+    std::size_t one_each = 0; // one message for each microbatch of a stage, and those of running operations
+    std::size_t all = 0;
+    auto smallest = std::numeric_limits<std::size_t>::max();
+    std::size_t largest = 0;
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != self) continue;
+        std::size_t largest_of_stage = 0;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            const auto [smaller, larger] = message_sizes(p, s, m, how);
+            one_each += larger;
+            all += all_messages(p, s, m, how);
+            smallest = std::min(smallest, smaller);
+            largest_of_stage = std::max(largest_of_stage, larger);
+        }
+        one_each += most_at_once(p, s) * largest_of_stage;
+        largest = std::max(largest, largest_of_stage);
+    }
+    if (!p.graph.is_chain() || !p.groups.empty()) return all;
+    const bool has_gaps = smallest != largest || p.microbatches.has_factors();
+    return has_gaps ? std::min(2 * one_each, all) : one_each;
+}
+
+/// The memory of a microbatch's data on a rank, except for messages, and the number of its buffers.
+struct stored_data {
+    memory_size size{};
+    std::size_t buffers = 0;
+
+    void add(memory_size each, std::size_t number) {
+        if (each <= memory_size{}) return;
+        size += static_cast<double>(number) * each;
+        buffers += number;
+    }
+};
+/// The data of a stage for a microbatch: its stash, attention keys and values with their gradient, and what its edges
+/// hold.
+inline stored_data most_stored(const problem& p, stage s, microbatch m) {
+    const auto& factors = p.microbatches.factors(s, m);
+    stored_data all{factors.memory * most_of_stash(p, s), buffer_roles};
+    if (p.microbatches.is_slice(m)) all.add(p.cost(s, m).kv, 2);
+    p.graph.for_each_edge_out_of(s, [&](const edge& e) { all.add(factors.memory * e.held, 2); });
+    p.graph.for_each_edge_into(s, [&](const edge& e) {
+        all.add(p.microbatches.factors(e.from, m).memory * e.held, 2); // activation and gradient
+    });
+    return all;
+}
 
 } // namespace detail
 
 OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how) {
-    auto all = most_memory_of_pair(p, self);
-    std::size_t stashes = 0;
-    std::size_t messages = 0;
+    detail::stored_data all{};
+    all.add(most_memory_of_pair(p, self), 1);
     for (const stage s : p.graph.all_stages()) {
         if (p.rank_of(s) != self) continue;
-        stashes += p.graph.microbatches();
-        std::size_t largest = 0;
         for (const microbatch m : p.graph.all_microbatches()) {
-            all += p.microbatches.factors(s, m).memory * detail::most_of_stash(p, s);
-            const auto message = detail::largest_message(p, s, m, how);
-            messages += message;
-            largest = std::max(largest, message);
+            const auto stored = detail::most_stored(p, s, m);
+            all.size += stored.size;
+            all.buffers += stored.buffers;
         }
-        messages += detail::most_at_once(p, s) * largest;
     }
-    // The size of each part of a stash is rounded up separately.
-    const auto parts = stashes * buffer_roles + (p.overlaps.empty() ? 0 : 1);
-    const auto rounding = parts * how.alignment;
+    const auto messages = detail::room_for_messages(p, self, how);
+    // The size of each buffer is rounded up separately.
+    const auto rounding = all.buffers * how.alignment;
     // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
     // reloads included, had its own memory.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
-        const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
+        const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all.size);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;
     };
     return {bytes(p.memory_limit[self], how.placement == part_placement::contiguous),
