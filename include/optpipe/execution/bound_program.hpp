@@ -32,8 +32,8 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// Results that the stages of a group compute in their forwards. A gradient gets the results of all stages of
-        /// its group. A forward hands its own result to the gradients of the group.
+        /// Results that the stages of a group compute in their forwards. The gradients of a group get the results of
+        /// all stages of the group. A forward passes its result to the gradients of its group.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
         std::span<const slice_memory> keys_values{};

@@ -52,8 +52,8 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
 /// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, the
-/// channel is unusable: every call on every rank throws `execution_error`, which names the failed rank. The only
-/// exceptions are `cancel`, and a `minimum()` whose result has already arrived. Only one thread at a time may use the
+/// channel is unusable. Every call on every rank then throws `execution_error`, which names the failed rank. Only
+/// `cancel` doesn't throw, and a `minimum()` whose result has already arrived. Only one thread at a time may use the
 /// channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
@@ -75,7 +75,7 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 /// may use `send` and `receive`. Another thread may use the other functions of the control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class C> consteval bool check_control_channel() {
     static_assert(has_place<C>, "control channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_publish<C>, "control channel: needs `void publish(std::string_view)`");
@@ -89,7 +89,7 @@ template <class C> consteval bool check_control_channel() {
     return control_channel<C>;
 }
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class C> consteval bool check_peer_channel() {
     static_assert(has_place<C>, "peer channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_send<C>, "peer channel: needs `void send(rank to, std::string_view)`");

@@ -35,7 +35,7 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 /// own `copy_engine`, which uses the label to find the tensors.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class C, class L> consteval bool check_copy_engine() {
     static_assert(check_lane<L>());
     static_assert(has_copy<C, L>,

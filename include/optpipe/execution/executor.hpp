@@ -78,7 +78,7 @@ template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done
     { on.forget_times() } -> std::same_as<void>;
 };
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class E> consteval bool check_executor() {
     static_assert(has_lane_type<E>, "executor: needs a type `lane_type`");
     static_assert(check_lane<lane_of<E>>());

@@ -76,8 +76,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// Publishes a plan. Call it on rank 0. All ranks run this plan as soon as all are ready. If another plan is under
-    /// way, this plan waits for it, and replaces any plan that was already waiting.
+    /// Publishes a plan. Call it on rank 0. All ranks switch to the plan once all are ready. If another plan is under
+    /// way, the new plan waits. At most one plan waits, because the newest plan replaces an older one.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
@@ -102,14 +102,14 @@ public:
             settle(channel_.minimum());
         });
     }
-    /// Waits until the published plan is accepted or dropped, while no step runs. For plans that only suit the next
-    /// step. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the last
-    /// plan was settled.
+    /// Waits until the published plan is accepted or dropped, while no step runs. Needed if a plan is made for the next
+    /// step only. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the
+    /// last plan was settled.
     const handover_result& settle_plan() {
         cancel_if_it_fails([&] {
             for (const auto before = settled_; settled_ == before;) {
                 advance();
-                preparer_.wait(); // otherwise, the ranks would vote again and again meanwhile
+                preparer_.wait(); // avoids votes before the plan is prepared
                 advance();
                 channel_.begin_minimum(vote_);
                 settle(channel_.minimum());
@@ -255,8 +255,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, or, until this rank has loaded it, the last plan that was replaced or dropped. The preparer
-    /// destroys that old plan when the next plan arrives.
+    /// The plan under way, once this rank has loaded it. Before, the last plan that was replaced or dropped, which the
+    /// preparer destroys when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -48,7 +48,7 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 /// more commands run, but calls still return normally until the executor's `finish` reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class L> consteval bool check_lane() {
     static_assert(std::movable<L>, "lane: must be movable");
     static_assert(has_marker<L>, "lane: needs a movable type `marker`");

@@ -18,8 +18,8 @@
 namespace optpipe::execution {
 
 /// A program that is ready to run, with addresses, lanes and markers. Only the thread that issues may use a loaded
-/// program. Executor, model, arenas and lanes must outlive it. Any thread may destroy a loaded program once its steps
-/// have ended.
+/// program. Executor, model, arenas and lanes must outlive the loaded program. Any thread may destroy a loaded program
+/// once its steps have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;

@@ -80,15 +80,15 @@ private:
 /// copy of parameters and moments.
 ///
 /// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must therefore check these positions. Replicas of a pipeline (`reduce`)
-/// need bitwise equal gradients, so that all of them detect the same void steps.
+/// model that uses its input as positions must check that they are in range. Replicas of a pipeline (`reduce`) need
+/// bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///
-/// Contract: all ranks run equally many steps with the same options. Ranks of one process run on separate threads. The
-/// program that runs has the same stages as the program given to the constructor. Model and channel outlive the
-/// wrapper. The calls that run tasks come from the lanes of one rank. All other calls come from the thread that issues,
-/// between two steps.
+/// Contract: all ranks run the same number of steps with the same options. Ranks of one process run on separate
+/// threads. The program that runs has the same stages as the program given to the constructor. Model and channel
+/// outlive the wrapper. The lanes of one rank make the calls that run tasks. All other calls come from the thread that
+/// issues, between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.

@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if that program is for another
-    /// rank, needs functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if `p` is for another rank, needs
+    /// functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
-    /// Makes `next` the program of the next step, and returns the previous program. Call it between two steps.
+    /// Makes `next` the program of the next step, and returns the previous program. Must be called between two steps.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
     }
@@ -79,8 +79,8 @@ public:
         return true;
     }
 
-    /// Puts one step into the lanes, without waiting for it. The lanes don't order two steps, so the executor must
-    /// finish between them.
+    /// Puts one step into the lanes, without waiting for it. The executor must finish between two steps, because the
+    /// lanes don't order steps.
     void issue() { program_->issue(); }
     /// Runs one complete step. Throws `execution_error` if the step can't be completed.
     void step() {

@@ -57,13 +57,14 @@ struct forward_task {
     /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
     /// microbatch have the same option.
     storage_index storage = 0;
-    /// The inputs along all edges, sorted by stage. `input` is the first of them.
+    /// The inputs along all edges, sorted by stage. `input` is the first of these inputs.
     std::span<const received_value> inputs{};
-    /// The buffers for the output. `output` is the first of them. The same activation must be written to all buffers in
-    /// `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory. Each buffer
-    /// names its first consumer.
+    /// The buffers for the output. `output` is the first of these buffers. The same activation must be written to all
+    /// buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory.
+    /// Each buffer names its first consumer.
     std::span<const handed_value> outputs{};
-    /// The buffers for this stage's share of its group's result. All gradients of the group receive this share.
+    /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
+    /// partial result.
     std::span<const handed_value> partials{};
     /// Keys and values of the sequence's slices up to this one, in the order of the slices. The forward writes the last
     /// entry, which belongs to this slice.
@@ -111,9 +112,10 @@ struct backward_task {
     /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
     /// of the output. `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The gradients at the inputs, one for each stage from which an input came. `output` is the first of them.
+    /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
+    /// `output` is the first of these buffers.
     std::span<const handed_value> outputs{};
-    /// The shares of all stages of the group (`forward_task::partials`), including this stage.
+    /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
     std::span<const received_value> partials{};
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
@@ -191,17 +193,17 @@ template <class M, class L> concept has_update = requires(M& model, L& on, stage
     { model.update(on, which) } -> std::same_as<void>;
 };
 
-/// A model whose forward may hold less than the backward needs. `recompute` restores the rest before `backward_input`
-/// or `backward`. The schedule determines the stages and microbatches for which `recompute` is called. A program with a
-/// RECOMPUTE can't be loaded for a model without `recompute`.
+/// A model whose forward may hold less than the backward needs. `recompute` restores the missing memory before
+/// `backward_input` or `backward`. The schedule determines the stages and microbatches for which `recompute` is called.
+/// A program with a RECOMPUTE can't be loaded for a model without `recompute`.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
 /// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
 /// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
-/// called when the exchange is issued, and the memory must stay valid until the exchange ends. Without `message`, the
-/// transport gets no bytes and relies on the labels.
+/// called when the exchange is issued, and the memory must stay valid until the exchange ends. If the model has no
+/// `message`, the transport gets only the labels and no addresses.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
@@ -210,7 +212,7 @@ template <class M> concept has_message = requires(M& model, const task_label& wh
 /// `forward`. A program with any other task can't be loaded for such a model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class M, class L> consteval bool check_stage_model() {
     static_assert(check_lane<L>());
     static_assert(has_forward<M, L>, "stage model: needs `void forward(lane&, const forward_task&)`");

@@ -45,7 +45,7 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 /// transport then identifies them by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class T, class L> consteval bool check_transport() {
     static_assert(check_lane<L>());
     static_assert(has_exchange<T, L>, "transport: needs `void exchange(lane&, std::span<const message_end>)`");

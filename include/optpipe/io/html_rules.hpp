@@ -33,8 +33,8 @@ struct html_json {
     }
 };
 
-/// The rules that the page needs, as JSON: tables with the inputs of operations and their effects on memory.
-/// Microbatches with equal rules share a table.
+/// The rules that the page needs, as JSON: tables with the inputs and the memory effects of operations. Microbatches
+/// with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -47,8 +47,8 @@ public:
         }
     }
 
-    /// For each table and stage: the effects of operations on memory, their inputs, and the memory that they free
-    /// although other operations took it.
+    /// For each table and stage: the inputs of operations, the memory that operations acquire and release, and the
+    /// memory of other operations that they free.
     [[nodiscard]] std::string tables() const { return list(tables_); }
     /// For each microbatch, the index of its table. There is only one entry if all microbatches are equal.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }

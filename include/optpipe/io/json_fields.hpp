@@ -112,8 +112,8 @@ public:
         return value;
     }
 
-    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` has names that
-    /// are reported with a reason of their own.
+    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` gives a special
+    /// reason for some of the names.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
         for (auto at = object_->begin(); at != object_->end(); ++at) {

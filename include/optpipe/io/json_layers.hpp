@@ -177,7 +177,7 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     return pipelines;
 }
 
-/// The index of a layer, stage or rank. `validate_rules` later checks whether it exists.
+/// The index of a layer, stage or rank. `validate_rules` later checks that the index is in range.
 inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }

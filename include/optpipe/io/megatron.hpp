@@ -168,9 +168,9 @@ private:
         return most;
     }
 
-    /// The group size with which Megatron runs the plan's order. If there is none, returns the fastest size that fits
-    /// in memory, or the size that exceeds the memory limits least. In Megatron, every group must have at least R
-    /// microbatches, including the last.
+    /// The group size with which Megatron runs the plan's order. If no size gives the plan's order, returns the fastest
+    /// size that fits in memory. If no size fits in memory, returns the size that exceeds the limits least. In
+    /// Megatron, every group must have at least R microbatches, including the last.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

@@ -22,9 +22,9 @@ struct pytorch_options {
     /// Whether to leave out offloads, reloads and recomputation, because PyTorch's schedules can't express them. If
     /// false, `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
     bool without_storage = false;
-    /// Number of stages per rank whose parameters are gathered at the same time, for stages under FSDP in
-    /// `compute_comms`. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the
-    /// memory of its parameters, and leaves more time for gathering.
+    /// For FSDP in the format `compute_comms`: the number of stages per rank whose parameters are gathered at the same
+    /// time. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the memory of
+    /// its parameters, and leaves more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 
@@ -224,9 +224,9 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// The wait for a send follows the first computation whose input the receiver sent after it had posted its receive.
-    /// Such an input proves that the send has ended. Thus the waits for sends are short, and sent data isn't held
-    /// longer than necessary. All other waits are at the end.
+    /// A computation with an input from the receiver can prove that a send has ended: the receiver must have posted its
+    /// receive before it sent the input. The wait for the send follows the first such computation, so the wait is short
+    /// and sent data is freed early. All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -248,8 +248,8 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that must have ended before `computed` runs. The peer posted their receives before it
-    /// sent the input of `computed`.
+    /// Adds the waits for sends that must have ended before `computed` runs. These are the sends whose receives the
+    /// peer posted before it sent the input of `computed`.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

@@ -16,8 +16,8 @@
 
 namespace optpipe {
 
-/// A schedule as read from a file (io/README.md), before it is checked against a problem. Its operations may be
-/// impossible, and its stated measures may be wrong.
+/// A schedule as read from a file (io/README.md), before it is checked against a problem. The operations may be
+/// impossible, and the stated measures may be wrong.
 struct schedule_document {
     std::string problem_name;
     std::string method;
@@ -147,7 +147,7 @@ OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s,
 }
 namespace detail {
 
-/// Whether the two values differ by at most `slack`. False if one of them is NaN.
+/// Whether the two values differ by at most `slack`. False if a value is NaN.
 inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
 
 inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,

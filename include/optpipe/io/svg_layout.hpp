@@ -137,7 +137,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, at the highest level within that step.
+/// The curve with at most one point per `step`. Each point has the highest level within its step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

@@ -74,7 +74,8 @@ struct grid_scale {
     }
 };
 
-/// A section of time on the page. Operations have labels, or each column has only the letter of a kind.
+/// A section of time on the page. `labelled` tells whether operations have labels, or only the letter of their kind in
+/// each column.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
@@ -92,7 +93,7 @@ struct grid_lane {
     char idle = ' ';
 };
 
-/// One of the schedules that a grid shows. `suffix` is added to the names of its lanes.
+/// One of the schedules that a grid shows. `suffix` is added to the names of the schedule's lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
@@ -154,7 +155,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest label that leaves one column free. If there is none, the letter alone.
+    /// The longest label that leaves one column free. If all labels are longer, this is the letter alone.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -237,7 +238,7 @@ private:
     }
 
     /// The number of columns per unit of time at which three quarters of the labels fit and leave a column free. 0 if
-    /// there is no such number.
+    /// no number of columns is enough.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;

@@ -14,8 +14,7 @@
 
 namespace optpipe {
 
-/// The operation that a range of a trace shows. Its stage and microbatch are empty if the name of the range doesn't
-/// have them.
+/// The operation that a range of a trace shows. Stage and microbatch are empty if they aren't in the name of the range.
 struct named_operation {
     operation_kind kind = operation_kind::forward;
     std::optional<std::uint32_t> stage{};

@@ -96,7 +96,7 @@ public:
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
         // `clock` has a row for each start or end of an instruction, and a column for each lane of this rank. An entry
-        // is the number of the lane's instructions that have certainly ended by then.
+        // is the number of instructions on the lane that have certainly ended at this start or end.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {

@@ -118,7 +118,7 @@ enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
     resident_kept,  ///< in a partial offload: memory held by F, needed by W, and left on the device
-    resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
+    resident_freed, ///< in a partial offload: the part of `freed` that stays on the device
     restored_kept,  ///< memory restored by RECOMPUTE and needed by W
     restored_freed, ///< memory restored by RECOMPUTE and unused after I
     added,          ///< memory that I takes to store data for W, if `weight_stash` exceeds the kept memory
@@ -144,9 +144,9 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
 /// The kind of a value that an operation hands on to operations of other stages or microbatches.
 enum class value_kind : std::uint8_t {
     boundary,             ///< a value along an edge: an activation, or its gradient
-    partial,              ///< the result of F on one shard, for the gradients of a group
+    partial,              ///< a partial result of F on one stage of a group, for the gradients of the group
     keys_values,          ///< keys and values for later slices of the sequence
-    keys_values_gradient, ///< gradients of keys and values for the backwards of earlier slices
+    keys_values_gradient, ///< gradients of attention keys and values, for the backwards of earlier slices
 };
 
 enum class link_way : std::uint8_t { input, output };

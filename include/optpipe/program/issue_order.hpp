@@ -30,7 +30,7 @@ struct issued_task {
 /// The ranks then don't deadlock, even if each send returns only once the message has been received (`check_programs`).
 /// However, computations then wait for messages and transfers.
 ///
-/// A pair is one task. Its label names the forward and the backward.
+/// A pair is one task, whose label names the forward and the backward.
 ///
 /// Contract: every exchange has only one message. `message_lanes::separate` ensures this.
 [[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {

@@ -375,8 +375,8 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that microbatches with the same storage option and the same factor on memory have stashes of the same
-    /// size on a stage.
+    /// Checks that stashes of a stage have the same size if their storage option and their factor on memory are the
+    /// same.
     void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto op = at(f).op;
@@ -545,8 +545,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that `now` has the buffer that `maker` makes for a slice. Returns the number of links to this buffer: 1,
-    /// or 0 if the slice has no keys and values.
+    /// Checks that `now` is linked to the buffer that `maker` makes for a slice. Returns the number of links to this
+    /// buffer: 1, or 0 if the slice has no attention keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

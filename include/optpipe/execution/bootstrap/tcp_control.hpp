@@ -168,7 +168,7 @@ private:
         bool has_left = false;
     };
 
-    // The following functions exchange greetings, before the channel's thread starts.
+    // Functions that exchange greetings, before the channel's thread starts.
 
     /// The first message that a rank sends on its connection. A peer that sends anything else isn't a rank.
     struct greeting {
@@ -227,7 +227,7 @@ private:
     execution_error verdict() override { return failed_.what(); }
     void wake() noexcept override { pipe_.wake(); }
 
-    // The following functions are called by the channel's thread.
+    // Functions that the channel's thread calls.
 
     void serve() {
         try {
@@ -237,7 +237,8 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false once all ranks, including this rank, have left, or the time limit for leaving has expired.
+    /// Returns false once all ranks, including this rank, have left. Also returns false when the time limit for leaving
+    /// has expired.
     bool step() {
         std::optional<time_point> leaving;
         {

@@ -303,7 +303,7 @@ private:
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
     /// Waits until all commands of this rank are in the streams. If the wait takes too long, reports the first command
-    /// that isn't in a stream.
+    /// that is still waiting.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -346,7 +346,7 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// The stream in which captures begin, and in which captured steps are launched. The first capture creates it.
+    /// The stream in which captures begin, and in which captured steps are launched. Created by the first capture.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
     /// Whether captured steps were launched after the executor last finished.

@@ -79,9 +79,9 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange is in the stream. If the exchange isn't in the stream, the lane holds back its
-    /// later commands, and `carry` is called again for the same exchange. The caller of `carry` and `forget` holds
-    /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
+    /// Returns whether the exchange has been put into the stream. Until then, the lane holds back later commands, and
+    /// calls `carry` again for the same exchange. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane
+    /// calls `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't carry
@@ -231,7 +231,7 @@ public:
         put(c);
     }
 
-    /// Times of the tasks. Read them after the executor has finished.
+    /// Times of the tasks, valid after the executor has finished.
     [[nodiscard]] std::span<const execution::task_times> times() const { return state_->times; }
     void forget_times() {
         state_->used = 0;
@@ -438,7 +438,7 @@ inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mut
     const bool can_launch = flow::has_launch(s.group); // other threads may have made launches possible
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // Only records and exchanges can release other lanes.
+    // Other lanes wait only for records and exchanges.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

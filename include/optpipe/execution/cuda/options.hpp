@@ -26,7 +26,7 @@ struct options {
     /// at the end of a step. The limit must be longer than a step.
     std::chrono::milliseconds patience{60'000};
     /// Time limit after an error for the device to end its running work. If the device doesn't end in time, memory that
-    /// it may still use is never freed. A longer limit makes such a loss of memory rarer, but delays the error.
+    /// it may still use is never freed. A longer limit avoids more memory leaks, but delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. The streams are borrowed, so their owner must keep them
     /// until the lanes are destroyed. If this member is empty, each lane creates its own stream. Streams for messages

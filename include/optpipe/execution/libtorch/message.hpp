@@ -31,9 +31,9 @@ inline at::Tensor bytes_of(const at::Tensor& dense) {
 } // namespace detail
 
 /// The layout of a message that carries the tensors between two stages. The tensors lie one after the other, without
-/// gaps. Each tensor also has a byte after the last tensor. In host memory, this byte tells whether the tensor is
-/// defined. On a device, a gradient that isn't defined is sent as zeros, because the host would have to wait for the
-/// byte. The messages of all microbatches have the same size.
+/// gaps. After the last tensor, there is one byte per tensor. In host memory, the byte tells whether the tensor is
+/// defined. A device sends undefined gradients as zeros, because the host would have to wait for the byte. The messages
+/// of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;

@@ -114,7 +114,7 @@ public:
         channel.cancel("rehearsing", caught_reason());
         throw;
     }
-    /// For several ranks in one process. These ranks share `values`, so messages between ranks on CPUs need no bytes.
+    /// For a process with several ranks. The ranks share `values`, so messages between ranks on CPUs need no bytes.
     /// Contract: `own` is one of the programs accepted by `detail::check_training`.
     pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values) try

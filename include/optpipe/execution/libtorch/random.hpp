@@ -18,9 +18,9 @@ namespace optpipe::libtorch {
     return generator.get_state();
 }
 
-/// While this object exists, the default random generator of a device continues from another state, and no other
-/// `random_scope` of the process is active. Ranks that are threads share this generator, so their stages take turns if
-/// they draw random numbers.
+/// Sets the state of a device's default random generator, and restores the old state at the end. Only one
+/// `random_scope` of a process is active at a time. Ranks that are threads share this generator, so their stages take
+/// turns if they draw random numbers.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)

@@ -74,10 +74,10 @@ struct rank_options {
 };
 
 /// Properties of a type of lane. `scope{lane}` makes LibTorch put its work into the lane while the scope exists. If
-/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If it is
-/// false, calls only put work into a stream of the stage's device, and messages are on that device.
-/// `make_memory(program)` returns the memory of the rank's stashes. If `is_host` is false, `device_of(executor)`
-/// returns the device on which the stages must be.
+/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If `is_host`
+/// is false, a lane's calls only put work into a stream of the stage's device, and messages are on the device.
+/// `make_memory(program)` returns the memory of the rank's stashes. `device_of(executor)` returns the device on which
+/// the stages must be, and is needed only if `is_host` is false.
 template <class Lane> struct lane_traits;
 template <> struct lane_traits<threads::lane> {
     struct scope {
@@ -167,8 +167,8 @@ public:
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished the work in
-    /// this thread's current streams, such as the optimizer's work.
+    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished earlier work
+    /// in this thread's current streams, such as the optimizer step.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
@@ -240,7 +240,7 @@ private:
         if (message.empty()) return values_.put(of, std::move(values));
         layout_of(of).write(values, message, device_of_messages<Lane>(from));
     }
-    /// The layout of the message after operation `of`. A gradient has the same layout as its activation.
+    /// The layout of the message that `of` sends. A gradient has the same layout as its activation.
     [[nodiscard]] const message_layout& layout_of(const operation& of) const {
         return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
     }

@@ -64,7 +64,7 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 class recomputed_part;
 
 /// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
-/// frees it during the backward as it would without a stash. The stash only has weak pointers to this memory. Only one
+/// frees it during the backward as it would without a stash. The stash only has weak pointers to saved memory. Only one
 /// task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
@@ -72,8 +72,8 @@ public:
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed` has the names of the parts to recompute. `needed_by_weight` has the keys of the tensors that W
-    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers.
-    /// `memory`, `weights` and the two lists must outlive the stash.
+    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers. All
+    /// arguments except `draws_random` must outlive the stash.
     stash(stash_memory& memory, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
         : memory_{memory}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
@@ -96,8 +96,8 @@ public:
     /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move before other
-    /// blocks, and larger blocks move before smaller ones.
+    /// Moves a share of the stash (0 to 1) to the host, rounded up to complete blocks. Blocks that W needs move before
+    /// other blocks, and larger blocks move before smaller ones.
     void move_to_host(double share);
     void move_to_device();
 
@@ -150,7 +150,7 @@ public:
     }
 
     [[nodiscard]] std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
-    /// Returns the tensor with this number. Recomputes the part if its tensors aren't there.
+    /// Returns tensor `number`. Recomputes the part if its tensors aren't there.
     [[nodiscard]] at::Tensor unpack(std::size_t number) {
         if (!items_) recompute();
         const auto item = items_->at(number);

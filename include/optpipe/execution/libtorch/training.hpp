@@ -18,12 +18,12 @@ namespace optpipe::libtorch {
 
 /// A stage of a model: its forward, and the tensors that it owns. A forward must not change its inputs in place,
 /// because the previous stage may have saved them. All microbatches must have the same graph of operations. On a GPU, a
-/// forward that draws random numbers must not run autograd itself. Autograd's thread could wait for the random numbers
-/// of this forward, which waits for autograd.
+/// forward that draws random numbers must not run autograd itself. The forward would wait for autograd's thread, which
+/// may wait until the forward has drawn its random numbers.
 ///
-/// Some output of a stage may have no influence on the loss. On CPUs, this output has no gradient, as in the model in
-/// one piece. On a GPU, its gradient is zeros if the next stage is on another rank. Weights that influence only this
-/// output then have gradients of zeros, too, and an optimizer may change these weights.
+/// An output without influence on the loss has no gradient, as in the unsplit model. If the next stage is on another
+/// rank's GPU, however, such an output has a gradient of zeros. Weights that influence only such outputs then have
+/// gradients of zeros, too. An optimizer may change these weights.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};

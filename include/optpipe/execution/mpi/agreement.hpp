@@ -29,7 +29,7 @@ public:
         : board_{std::move(by)}, patience_{patience},
           heard_(static_cast<std::size_t>(board_.by().ranks()), false), done_{heard_} {}
 
-    /// Reports a failure of this rank. Only the first failure reported by any rank counts.
+    /// Reports a failure of this rank. If several failures are reported, the first one counts.
     void report(const execution_error& what) {
         if (verdict_ || reported_) return;
         reported_ = true;
@@ -69,8 +69,7 @@ public:
     /// The error that ended the run. Empty until this rank knows the error, or if there is none.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// A text that lists the ranks that didn't answer at the end, or the ranks that still have running messages. Empty
-    /// if there are no such ranks.
+    /// A list, as text, of the ranks that didn't answer at the end, or that still have running messages. May be empty.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -81,8 +80,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. A
-    /// notice that arrives after the end could reach a later communicator, because MPI may give it the same identity.
+    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. MPI
+    /// may give a later communicator the same identity, and a late notice could then reach that communicator.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

@@ -26,7 +26,7 @@ public:
         check(MPI_Comm_rank(of, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(of, &ranks_), "MPI_Comm_size");
         if (!wait(made, patience)) {
-            static_cast<void>(copy.release()); // MPI may still write to this duplicate
+            static_cast<void>(copy.release()); // MPI may still use the duplicate
             throw timeout_error{"mpi: rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " waited " +
                                 std::to_string(patience.count()) + " ms for the others to come"};
         }

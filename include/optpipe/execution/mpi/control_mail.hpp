@@ -51,8 +51,8 @@ public:
     }
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
-    /// Receives and discards remaining letters until the letters of all ranks have been received. All ranks must call
-    /// this function once no rank sends new letters. Returns whether all letters were received in time.
+    /// Discards all letters that still arrive, until every rank has received all letters sent to it. All ranks must
+    /// call this function once no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;

@@ -40,8 +40,8 @@ public:
     using optpipe::error::error;
 };
 
-/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses values that are empty. With fewer
-/// blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
+/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses a value for each empty member. With
+/// fewer blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};

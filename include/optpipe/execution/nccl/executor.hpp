@@ -40,8 +40,8 @@ namespace optpipe::nccl {
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
     /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
-    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. Two communicators
-    /// take twice as much memory as one.
+    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. This layout takes
+    /// twice as much memory as one communicator.
     per_sender,
 };
 
@@ -144,9 +144,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // Within a group, work on one communicator runs after work on communicators that the group used earlier. All
-        // ranks must use the communicators in the same order. With different orders, ranks could wait for each other
-        // forever.
+        // NCCL runs the messages of a group one communicator after the other, in the order in which the group uses the
+        // communicators. With different orders, ranks could wait for each other forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -175,8 +174,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. Streams continue after their messages are aborted, so a sum could read data that
-    /// never arrived, and other replicas would use this wrong sum.
+    /// Aborts sums before messages. When messages are aborted, their streams continue, so a later sum could spread data
+    /// that never arrived to other replicas.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
@@ -228,7 +227,7 @@ public:
         try {
             return share_instant<clock>(any().rank(), any().ranks(), send, receive);
         } catch (...) {
-            abandon(); // must come before memory that a message may still use is freed
+            abandon(); // ends all messages before their memory is freed
             throw;
         }
     }
@@ -301,7 +300,7 @@ private:
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
-            abandon(); // must come before memory that a message may still use is freed
+            abandon(); // ends all messages before their memory is freed
             throw;
         }
     }

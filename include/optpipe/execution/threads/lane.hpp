@@ -81,8 +81,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time at which all results for the next command are ready. `over_` is the time at which the last command
-    /// ended.
+    /// The time at which all results for the next command are ready. `over_` is the end of the last command.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;

@@ -24,7 +24,7 @@ public:
 
     void open(std::size_t messages);
     void arrive(nanoseconds at);
-    /// Waits for all messages. Returns false if they haven't arrived after `patience`, or after a failure.
+    /// Waits until all messages have arrived. Returns false after a failure, or after `patience`.
     bool await(nanoseconds patience);
     /// The time at which the last message arrived. Valid after `await`.
     [[nodiscard]] nanoseconds over() const { return over_; }

@@ -32,8 +32,8 @@ struct value_copy {
     /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values;
     /// otherwise 0.
     memory_size held{};
-    /// Whether the schedule's rules count the copy as device memory of its rank, from `produced_by` to the instant
-    /// `until`.
+    /// Whether the schedule counts the copy as device memory of its rank. The copy then counts from `produced_by` to
+    /// the instant `until`.
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
@@ -77,7 +77,7 @@ struct planned_message {
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
 /// copy of an activation. All messages are sent from another copy. An activation is sent once to each other rank that
 /// needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when the
-/// consumer needs the value. A gradient goes to one stage only.
+/// consumer needs the value. Each gradient goes to only one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
@@ -149,7 +149,7 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy on the rank of the operation `from`. Either all users of the copy are on this rank, or all are on
+    /// Adds one copy on the rank of the operation `from`. The users of the copy are either all on this rank or all on
     /// other ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;

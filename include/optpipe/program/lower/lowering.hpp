@@ -35,7 +35,7 @@ namespace optpipe::detail {
 /// Limit in bytes for all stashes and messages of a step together.
 inline constexpr double most_addressable_bytes = 0x1p60;
 
-/// The offset of each buffer, for each arena that was too large at first.
+/// The packings of all arenas that were too large at the first attempt.
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
 /// Writes the programs of all ranks together. An operation or message is written after all its dependencies. When
@@ -255,8 +255,8 @@ private:
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory, because times differ only by rounding errors or transfers have no
-    /// duration. The first node may then take memory that becomes free later, or memory beyond the plan's peak.
+    /// Lets the first waiting node take memory that becomes free later, or memory beyond the plan's peak. Called if all
+    /// ready nodes wait for memory. Rounding errors and transfers of no duration can cause this.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -507,8 +507,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Indexed by copy of a value. For each copy, `copy_bytes_` has the size in bytes, `held_` has the buffer, and
-    /// `uses_left_` has the number of uses that aren't written yet.
+    /// Indexed by copy of a value: the size in bytes, the buffer that holds the copy, and the number of uses that
+    /// aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// Indexed by operation: the position of its instruction.
     std::vector<std::uint32_t> written_;

@@ -23,7 +23,7 @@ enum class message_lanes : std::uint8_t {
 /// The earliest time at which a receive may start. In both cases, the receive also waits for its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
-    when_due, ///< the receive starts after the computations that end before the message is sent, according to the plan;
+    when_due, ///< the receive starts after the computations that the plan ends before the message is sent;
               ///< for transports whose waiting receives occupy multiprocessors
 };
 
@@ -78,8 +78,9 @@ struct lowering_options {
     /// `update` and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry states how much
-    /// of that memory the forward already holds. F and RECOMPUTE can then write this memory where it stays until W has
-    /// read it. Without an entry, the largest possible amount is assumed. Impossible values are clamped.
+    /// of that memory the forward already holds. With an entry, F and RECOMPUTE write the memory to a place where it
+    /// can stay until W. If an option has no entry, the largest possible amount is assumed. Impossible values are
+    /// clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

@@ -40,9 +40,9 @@ struct packing_effort {
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
 /// the gap that it fills best. There are three initial orders: by decreasing size, by decreasing size × lifetime, and
-/// by first use. While the result exceeds `limit`, the buffers above `limit` are moved to the front of the order, and
-/// all buffers are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple
-/// of `part`. The result is deterministic.
+/// by first use. As long as some buffers lie above `limit`, they are moved to the front of the order, and all buffers
+/// are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple of `part`.
+/// The result is deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,

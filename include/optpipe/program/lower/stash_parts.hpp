@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The numbers of bytes that each operation allocates and frees in each arena. These numbers depend on the storage
-/// option of the stash. All numbers are 0 for a program of forwards only.
+/// The numbers of bytes that each operation allocates and frees in each arena. The numbers depend on the storage option
+/// of the stash. For a program of forwards only, all numbers are 0.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)
