@@ -46,7 +46,8 @@ public:
         /// Position of the task's first entry in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
-        /// For a pair, its backward. `pair_memory` is the memory that the pair takes while it runs.
+        /// If the task is a pair, the backward of the pair. `pair_memory` is the memory that the pair takes while it
+        /// runs.
         const task* backward = nullptr;
         stash_part pair_memory{};
     };

@@ -76,8 +76,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// Publishes a plan. Call it on rank 0. All ranks switch to the plan once all are ready. If another plan is under
-    /// way, the new plan waits. At most one plan waits, because the newest plan replaces an older one.
+    /// Publishes a plan. Must be called on rank 0. All ranks switch to the plan once all are ready. If another plan is
+    /// under way, the new plan waits. At most one plan waits, because the newest plan replaces an older one.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
@@ -124,7 +124,7 @@ public:
     }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
-    /// The next text that a rank has sent by `report`. Call it on rank 0. Texts of the same rank stay in order.
+    /// The next text that a rank has sent by `report`. Must be called on rank 0. Texts of the same rank stay in order.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
         read_reports();
         if (reports_.empty()) return std::nullopt;
@@ -220,7 +220,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// Separates the refusals from the other reports that have arrived. Call it on rank 0.
+    /// Separates the refusals from the other reports that have arrived. Must be called on rank 0.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();

@@ -38,8 +38,8 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 /// for it. Commands of one lane run in order, each after the end of the previous command. Different lanes run at the
 /// same time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the lane's
 /// later commands until all commands marked by the last `record(m)` before the call of `wait` have ended. If there was
-/// no `record(m)`, the wait does nothing. Commands after a wait see the results of all commands marked by the record,
-/// and all results that those commands could see.
+/// no `record(m)`, the wait does nothing. A command after `wait(m)` sees all results that were visible when the marked
+/// commands ended.
 ///
 /// `launch(label, work)` calls `work(lane)` once. Some lanes call `work` immediately. In such a lane, `work` only
 /// appends commands to the lane, such as a kernel to a stream. Other lanes call `work` when all earlier commands have

@@ -22,8 +22,8 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation.
-/// Functions on schedules can compare this schedule with the plan.
+/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation. The
+/// result can be compared with the planned schedule.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
@@ -88,8 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message, relative to the time for a message between its ranks. 0 if the message isn't
-/// along an edge.
+/// The planned duration of a message, divided by the problem's message time between the two ranks. 0 if the message
+/// isn't along an edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;

@@ -141,7 +141,7 @@ public:
 
     /// Whether the last step was void and must be run again. All ranks return the same value.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// Validates the updates of the last step. Call it once, after the last step. Throws the exceptions of the
+    /// Validates the updates of the last step. Must be called once, after the last step. Throws the exceptions of the
     /// executor's `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);

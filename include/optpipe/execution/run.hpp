@@ -58,8 +58,8 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program the lanes and markers of the current program, and opens more if needed. Call it between two
-    /// steps. Throws the executor's exceptions.
+    /// Gives the program the lanes and markers of the current program, and opens more if needed. Must be called between
+    /// two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
@@ -68,9 +68,9 @@ public:
         return std::exchange(program_, std::move(next));
     }
 
-    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. The result names the
-    /// offload `what`. If the arenas are too small or belong to the training engine, returns false and does nothing.
-    /// Call it between two steps.
+    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. The measured times have
+    /// the label `what`. If the arenas are too small or belong to the training engine, returns false and does nothing.
+    /// Must be called between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -94,8 +94,8 @@ public:
         executor_->finish();
     }
 
-    /// Times of the instructions since the last `forget_times`, in the order of the program. Call it after one complete
-    /// step.
+    /// Times of the instructions since the last `forget_times`, in the order of the program. Must be called after one
+    /// complete step.
     [[nodiscard]] std::vector<execution::task_times> times() const requires execution::timed_lane<lane_type> {
         return program_->times();
     }

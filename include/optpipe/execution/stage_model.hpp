@@ -93,7 +93,7 @@ struct recompute_task {
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
-    /// The gradient at the stage's output. `output` is the gradient at its input.
+    /// The gradient at the stage's output. `output` receives the gradient at the stage's input.
     std::span<const std::byte> input{};
     std::span<std::byte> output{};
     stash_part kept{};

@@ -72,8 +72,7 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
 
 OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
-    // A descriptor's link isn't followed, because a descriptor refers to an open file rather than to a name that could
-    // be replaced.
+    // The link of a file descriptor isn't followed, because a descriptor refers to an open file and not to a name.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
         std::error_code none;
         const auto next = std::filesystem::read_symlink(path, none);

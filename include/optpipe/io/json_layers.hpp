@@ -182,7 +182,7 @@ inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }
 
-/// Calls `read(fields)` for every object of the list `name`. Does nothing if there is no such list.
+/// Calls `read(fields)` for every object of the list `name`. Does nothing if the list is missing.
 template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
     const auto* value = top.find(name);
     const auto* list = value && !value->is_null() ? top.list(name) : nullptr;

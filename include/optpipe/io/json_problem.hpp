@@ -270,7 +270,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     return rules;
 }
 
-/// The graph that the parts define; empty if parts are missing, or if the graph is too large.
+/// Makes a graph from its parts. Empty if a part is missing, or if the graph is too large.
 inline std::optional<any_graph> read_graph(const fields& top, const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;

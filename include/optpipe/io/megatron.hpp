@@ -25,7 +25,7 @@ struct megatron_options {
 
 /// Settings of Megatron-Core that express a schedule as well as possible.
 struct megatron_settings {
-    /// Command-line arguments. Each has a name, and a value unless it is a flag.
+    /// Command-line arguments: pairs of name and value. The value of a flag is empty.
     std::vector<std::pair<std::string, std::string>> arguments{};
     /// The schedule that Megatron runs with these settings, if all activations are kept and memory is unlimited.
     optpipe::schedule runs{};

@@ -176,7 +176,8 @@ public:
 private:
     using position_map = std::map<std::string, std::size_t>;
 
-    /// One end of a message, as an action of PyTorch. The action names the stage at this end.
+    /// The action of PyTorch for one end of a message. The action of a send names the sending stage, and the action of
+    /// a receive names the receiving stage.
     [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
         const bool sends = part.side == exchange_part::side_kind::send;
         const auto& op = part.message;

@@ -24,7 +24,7 @@
 
 namespace optpipe::detail {
 
-/// A figure of a schedule, or of a measurement with a row for the plan above each lane.
+/// A figure of a schedule or of a measurement. In the figure of a measurement, a row above each lane shows the plan.
 class svg_figure {
 public:
     svg_figure(const svg_figure&) = delete; // not copyable, because `memory` points to the timelines of this object

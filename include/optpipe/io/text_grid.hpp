@@ -308,7 +308,7 @@ private:
         }
     }
 
-    /// Writes the given columns of all lanes. Returns whether some of these columns have operations of several kinds.
+    /// Writes the given columns of all lanes. Returns whether a column shows operations of several kinds.
     bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
         write_line(out, axis_name_, axis(section, from, to));
         bool has_mixed = false;

@@ -72,7 +72,7 @@ public:
                     if (missing_[after] > 0) before[after] = n;
         const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](std::uint32_t m) { return m > 0; });
         auto at = static_cast<std::uint32_t>(stuck - missing_.begin());
-        // Following predecessors for this many steps always reaches a cycle.
+        // After `2 * size_` predecessors, `at` is certainly in a cycle.
         for (std::size_t i = 0; i < 2 * size_; ++i)
             at = before[at];
         std::vector<instruction_place> found;

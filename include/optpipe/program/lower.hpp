@@ -45,7 +45,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Whether all stashes and messages of a step together are small enough to be addressed in bytes.
+/// Whether the total number of bytes in all stashes and messages of a step fits into an address.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
     const auto aligned = static_cast<double>(options.alignment);
     double bytes = 0.0;

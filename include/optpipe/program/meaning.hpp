@@ -312,7 +312,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// Checks that both instructions have the same buffers in these roles, or that neither has any.
+    /// Checks that both instructions have the same buffer, or no buffer, in each of these roles.
     void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");

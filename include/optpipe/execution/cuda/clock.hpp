@@ -14,7 +14,7 @@ class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;
 
-    /// Call it before the first event of a step. Records an event in the clock's own stream, and waits for it.
+    /// Must be called before the first event of a step. Records an event in the clock's own stream, and waits for it.
     void begin_step() {
         if (has_begun_) return;
         const auto before = std::chrono::steady_clock::now();

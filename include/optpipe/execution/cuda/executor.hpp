@@ -52,8 +52,9 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Number of free bytes on the device. Call it once all ranks have joined and the training engine has its weights.
-    /// A plan may then use these bytes for stashes and messages. All ranks on the device share the bytes.
+    /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
+    /// has allocated its weights. A plan may then use these bytes for stashes and messages. All ranks on the device
+    /// share the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;

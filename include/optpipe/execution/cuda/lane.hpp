@@ -329,8 +329,8 @@ private:
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // Offering an exchange counts as progress even if it can't be issued yet, because the offer may
-                // complete another lane's exchange.
+                // Offering an exchange counts as progress, even if the exchange can't be issued yet. The offer may
+                // complete an exchange of another lane.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();

@@ -74,7 +74,7 @@ public:
     }
     /// Takes over device memory that another lane allocated, and that the current task is the last to use.
     virtual void retire(c10::Storage) {}
-    /// Takes over the result of `on_host` that the current task is the last to use.
+    /// Takes over a result of `on_host` if the current task is its last user.
     virtual void retire_host(at::Tensor) {}
     /// Called before the task of an operation, on the thread that runs the task. `end` is called after the task.
     virtual void begin(const operation&) {}

@@ -53,7 +53,7 @@ public:
 };
 
 /// Trains a model according to a plan. Gradients are added to those already in the parameters. The caller's optimizer
-/// runs between two steps. `Ranks` has the executor and the control channel of each rank. It is `thread_ranks`, or
+/// runs between two steps. `Ranks` has the executor and the control channel of each rank: `thread_ranks`, or
 /// `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
 ///
 /// Stages that draw random numbers take turns, because they share random generators. For bitwise repeatable

@@ -158,7 +158,7 @@ public:
         });
     }
 
-    /// See `stage_runner::rehearse`. Call it before the first step for each storage option that will be used.
+    /// See `stage_runner::rehearse`. Must be called before the first step for each storage option that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);

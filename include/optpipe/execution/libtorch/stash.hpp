@@ -27,8 +27,8 @@ namespace optpipe::libtorch {
 using tensors = std::vector<at::Tensor>;
 using stage_function = std::function<tensors(const tensors&)>;
 
-/// Identifies a saved tensor of a stage by its position among the tensors of its group. The same key identifies the
-/// same tensor in all microbatches.
+/// Identifies a tensor that a stage saves. A key has a group, and the position of the tensor in the group. The same key
+/// identifies the same tensor in all microbatches.
 struct saved_key {
     enum class group : std::uint8_t { forward, gradient, recomputed };
     group of = group::forward;
@@ -68,7 +68,7 @@ class recomputed_part;
 /// task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
-    /// The addresses of tensors that a stage owns. These tensors aren't counted.
+    /// The addresses of tensors that a stage owns, which don't count as part of the stash.
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed` has the names of the parts to recompute. `needed_by_weight` has the keys of the tensors that W
@@ -279,7 +279,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // Blocks come in the order of the items, because the order of addresses differs between runs.
+    // Blocks are listed in the order of the saved tensors, because their addresses differ between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {

@@ -15,12 +15,12 @@ namespace optpipe::mpi {
 
 /// Makes all ranks end a run together, whether or not the run was successful.
 ///
-/// A rank that fails reports its failure to rank 0. Rank 0 takes the first report it gets as the verdict on the run,
-/// and sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages, and
-/// reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are done,
-/// or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't answered.
-/// If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a time may use
-/// an agreement.
+/// A rank that fails reports its failure to rank 0. The first report that rank 0 receives is the verdict on the run.
+/// Rank 0 sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages,
+/// and reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are
+/// done, or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't
+/// answered. If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a
+/// time may use an agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -60,7 +60,7 @@ public:
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// Call it if even notices can't be sent or received any more.
+    /// To be called if even notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";

@@ -51,8 +51,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are still
-    /// running. A later communicator with the same identity could receive messages that are still running.
+    /// Makes the destructor free the communicator. May be called only if all ranks have agreed that no messages are
+    /// still running. A later communicator with the same identity could receive messages that are still running.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -29,7 +29,7 @@ public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write a lost rank's letter here
+    ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write to this memory
 
     /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether there were any
     /// letters. Throws if a letter can't be sent.

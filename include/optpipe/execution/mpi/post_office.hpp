@@ -60,8 +60,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// Call it after a failure. Waits until none of this rank's work is running, and then returns the error that all
-    /// ranks throw.
+    /// To be called after a failure. Waits until none of this rank's work is running, and then returns the error that
+    /// all ranks throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
@@ -290,7 +290,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // The following members are used only by the thread that calls MPI.
+    // Members that only the thread that calls MPI uses.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

@@ -56,7 +56,7 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
-    /// Returns when all ranks have joined. Throws if they don't join within `patience`. `id` is the result of
+    /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`. `id` is the result of
     /// `make_id()` on rank 0. If `failures` is given, the constructor polls it while waiting, and throws the failure of
     /// another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",

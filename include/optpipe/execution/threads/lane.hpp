@@ -230,8 +230,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // The start of a command depends on the time at which its inputs are ready, as on a device. The time at which this
-    // thread notices is irrelevant.
+    // A copy starts when its inputs are ready, as on a device, even if this thread runs later.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;

@@ -149,7 +149,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
     if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
-        if (!sends) offers_.front() = mine; // the receive takes the place of the lost send
+        if (!sends) offers_.front() = mine; // the lost send is dropped, and the receive goes on waiting
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);
         return {};

@@ -145,9 +145,9 @@ public:
         });
         return is_within;
     }
-    /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
-    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so the
-    /// buffers are allocated in the same order again.
+    /// Packs each arena again that is too large because its free memory isn't contiguous. An arena is too large if it
+    /// exceeds its limit or, with `to_peak`, the plan's peak. The new packings stay valid, because buffers are
+    /// allocated in the same order again.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -403,8 +403,8 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction after which the stash of `op` is on the device. The instruction is the reload, or the forward if
-    /// there is no reload.
+    /// The instruction that last brings the stash of `op` to the device: the reload, or the forward if there is no
+    /// reload.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));

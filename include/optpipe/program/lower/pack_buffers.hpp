@@ -12,7 +12,8 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. Moments count the allocations and releases.
+/// A buffer that is in use from moment `begin` to moment `end`. A moment is the number of allocations and releases
+/// before it.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -126,8 +127,8 @@ private:
         }
         return made;
     }
-    /// Offset for buffer `i`: the start of the gap in which it leaves the least free space. If no gap is large enough,
-    /// the end of the last buffer that is in use at the same time.
+    /// The offset for buffer `i`: the start of the smallest gap that is large enough. If no gap is large enough, the
+    /// end of the last buffer that is in use at the same time.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

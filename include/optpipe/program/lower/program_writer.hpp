@@ -107,7 +107,7 @@ public:
         return onward ? lane_kind::receive_forward : lane_kind::receive_backward;
     }
 
-    /// Completes the program. Call it once, at the end.
+    /// Completes the program. Must be called once, at the end.
     rank_program finish() {
         program_.device_bytes = device_.size();
         program_.host_bytes = host_.size();
@@ -149,8 +149,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// Indexed by instruction: its position on its lane, counted from 1. `clock_of_` has, for each lane, the number of
-    /// instructions that have ended when the instruction ends.
+    /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_` has
+    /// the number of instructions on the lane that end before the instruction ends.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };
