@@ -97,7 +97,7 @@ private:
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;
-    /// Pieces of stashes of which only a part is offloaded. The container is a deque, because tasks point to its
+    /// Pieces of stashes that are offloaded only in part. The container is a deque, because tasks point to its
     /// elements.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };

@@ -47,8 +47,8 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
 /// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the
-/// previous one. When rank 0 gets a result, it also has all reports that ranks sent before they joined that all-reduce.
-/// Texts and results may arrive at any time, and are stored until the rank asks for them.
+/// previous one. A report arrives at rank 0 before the result of any all-reduce that its sender joins later. Texts and
+/// results may arrive at any time, and are stored until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
 /// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, the

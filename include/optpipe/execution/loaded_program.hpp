@@ -177,7 +177,8 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// Buffer for the messages of one exchange, whose addresses the engine supplies.
+    /// The messages of one exchange, with addresses that the training engine supplies. The vector is reused for each
+    /// exchange.
     std::vector<message_end> messages_;
 };
 

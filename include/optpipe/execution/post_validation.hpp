@@ -31,8 +31,8 @@ struct post_validation_options {
     bool barrier = false;
 };
 
-/// The ranks, sorted by the time at which their last operation ends in a schedule. The result is 0, 1, … in ZB-H2, and
-/// the reverse in 1F1B.
+/// The ranks, sorted by the time at which their last operation ends in a schedule. The order is 0, 1, … for ZB-H2, and
+/// the reverse for 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
 /// The path of the gradient state through the ranks, as seen from one rank.

@@ -41,8 +41,8 @@ struct slice_memory {
 
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` have been freed by then. The size of `kept` is the
-// largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
+// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are freed before the weight gradient. The size of
+// `kept` is the largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
 // `lowering_options::kept` specifies another size.
 
 /// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
@@ -66,7 +66,7 @@ struct forward_task {
     /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
     /// partial result.
     std::span<const handed_value> partials{};
-    /// Keys and values of the sequence's slices up to this one, in the order of the slices. The forward writes the last
+    /// Attention keys and values of all slices of the sequence up to this slice, in order. The forward writes the last
     /// entry, which belongs to this slice.
     std::span<const slice_memory> keys_values{};
 };
@@ -79,12 +79,12 @@ struct recompute_task {
     /// Has the contents that the forward wrote.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the rest of the activation. The backward gets `kept`, `freed`, `restored_kept` and `restored_freed`
-    /// as the recomputation leaves them.
+    /// Memory for the data that the forward didn't hold. The backward gets `kept`, `freed`, `restored_kept` and
+    /// `restored_freed` as the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// Keys and values that the forwards wrote.
+    /// Attention keys and values that the forwards wrote.
     std::span<const slice_memory> keys_values{};
 };
 
@@ -110,19 +110,19 @@ struct backward_task {
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
-    /// of the output. `input` is the first of them.
+    /// of the output. `input` is the first of these gradients.
     std::span<const received_value> inputs{};
     /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
     /// `output` is the first of these buffers.
     std::span<const handed_value> outputs{};
     /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
     std::span<const received_value> partials{};
-    /// Keys and values of the slices of the sequence up to this one.
+    /// Attention keys and values of this slice and of all earlier slices of the sequence.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values of all earlier slices of the sequence, followed by those of this slice. The
-    /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The
-    /// backward of the last slice runs first, and sets the gradients of keys and values. All other backwards add to the
-    /// gradients of earlier slices.
+    /// The gradients of attention keys and values, for all slices of the sequence up to this slice, in order. The last
+    /// slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The backward
+    /// of the last slice runs first, and sets the gradients of keys and values. The backward of every other slice adds
+    /// to the gradients of earlier slices.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair, whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
@@ -183,7 +183,7 @@ template <class M, class L> concept overlapping_stage_model = stage_model<M, L> 
 
 /// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over these
 /// pipelines. Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's
-/// update. In the meantime, the compute lane continues with other stages. All pipelines reduce their stages in the same
+/// update. During `reduce`, the compute lane continues with other stages. All pipelines reduce their stages in the same
 /// order. A program with reductions can't be loaded for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
@@ -208,8 +208,8 @@ template <class M> concept has_message = requires(M& model, const task_label& wh
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
 
-/// A model for evaluation or inference. It declares `static constexpr bool forward_only = true;`, and needs only
-/// `forward`. A program with any other task can't be loaded for such a model.
+/// A model for evaluation or inference. Such a model declares `static constexpr bool forward_only = true;`, and needs
+/// only `forward`. A program with any other task can't be loaded for such a model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

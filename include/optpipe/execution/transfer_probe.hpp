@@ -53,7 +53,7 @@ public:
         lane_.record(done_);
     }
     [[nodiscard]] const marker_of<Executor>& done() const { return done_; }
-    /// The measured times. Read them after the executor has finished. Empty if the executor measures no times.
+    /// The measured times, valid after the executor has finished. Empty if the executor measures no times.
     [[nodiscard]] std::optional<probed_transfer> times() const {
         const std::span<const task_times> ran = lane_.times();
         if (ran.size() < 2) return std::nullopt;

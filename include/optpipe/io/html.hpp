@@ -15,7 +15,7 @@ namespace optpipe {
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
-    /// The objective of the best schedule until then; empty before the first schedule.
+    /// The objective of the best schedule found until this point; empty before the first schedule.
     std::optional<duration> objective{};
     duration bound{};
 };

@@ -33,8 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except those in objects with an unreadable field. In such an object, validation
-/// saw a default value instead of the field.
+/// Adds violations found by validation, except those in objects with an unreadable field. A violation in an object with
+/// an unreadable field could be wrong, because validation saw a default value in place of the field.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {

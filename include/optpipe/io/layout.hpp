@@ -159,7 +159,7 @@ inline void check_megatron_order(const std::string& symbols, const std::string& 
         refuse_layout(source, "m", "must come after every t");
 }
 
-/// Number of layers of each stage in Megatron's text. Repetitions must be written out.
+/// Number of layers of each stage in Megatron's text. Contract: repetitions in the text are expanded.
 inline std::vector<std::size_t> megatron_counts(const std::string& symbols, const std::string& source,
                                                 std::size_t layers) {
     check_megatron_order(symbols, source);

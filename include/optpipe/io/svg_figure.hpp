@@ -280,7 +280,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// The label of a rank's transfers, and the full text for its tooltip.
+    /// The label of a rank's transfers, and the full text for the tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())

@@ -26,7 +26,7 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0 if memory isn't shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// Height of a plan's row relative to the lane below it. 0 if there are no such rows.
+    /// Height of a plan's row relative to the lane below. 0 if the figure shows no plan.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;

@@ -62,8 +62,8 @@ struct trace_options {
     /// The rank that the trace shows, needed if patterns have no `{stage}`. All operations then belong to the rank's
     /// only stage.
     std::optional<optpipe::rank> rank{};
-    /// The plan that was run, which determines the storage options. Without a plan, the operations in the trace
-    /// determine storage options as far as possible.
+    /// The plan that was run, which determines the storage options. Without a plan, storage options are inferred from
+    /// the operations in the trace, as far as possible.
     const schedule* plan = nullptr;
 };
 

@@ -144,8 +144,8 @@ private:
         return first;
     }
 
-    /// Sets the storage options of a step's operations to those of the plan. Without a plan, the kinds of operations in
-    /// the step determine the options as far as possible.
+    /// Sets the storage options of a step's operations to those of the plan. Without a plan, storage options are
+    /// inferred from the kinds of operations in the step, as far as possible.
     void set_storage(schedule& step) const {
         std::map<std::pair<stage, microbatch>, std::vector<operation*>> cells;
         for (auto& timed : step.operations) {

@@ -30,8 +30,8 @@ enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
 /// end. The end of an instruction comes before the start of the next instruction on its lane, and before the start of
-/// every instruction that waits for its marker. For the two ends of a message, the start of either end comes before the
-/// end of the other (rendezvous).
+/// every instruction that waits for its marker. Messages are rendezvous: a send ends only after its receive has
+/// started, and a receive ends only after its send has started.
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {

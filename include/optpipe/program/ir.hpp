@@ -86,7 +86,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, keys and values, and data that edges hold; the size is the plan's peak
+    device,  ///< stashes, attention keys and values, and data that edges hold; the size is the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed between stages of the rank
 };
@@ -145,7 +145,7 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
 enum class value_kind : std::uint8_t {
     boundary,             ///< a value along an edge: an activation, or its gradient
     partial,              ///< a partial result of F on one stage of a group, for the gradients of the group
-    keys_values,          ///< keys and values for later slices of the sequence
+    keys_values,          ///< attention keys and values for later slices of the sequence
     keys_values_gradient, ///< gradients of attention keys and values, for the backwards of earlier slices
 };
 
@@ -157,7 +157,7 @@ struct buffer_link {
     value_kind value = value_kind::boundary;
     /// The stage from which the value comes, or to which it goes. Several links may refer to the same buffer.
     stage other{};
-    /// For keys and values and their gradients, the slice to which they belong.
+    /// The slice to which attention keys and values, or their gradients, belong. Unused for other values.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
@@ -290,7 +290,7 @@ struct task_label {
     /// For a message, the kind of value that it carries, and the stage for which it is meant (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
-    /// For a pair, its backward.
+    /// The backward of a pair. Unused for other tasks.
     operation backward{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };

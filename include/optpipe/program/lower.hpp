@@ -18,9 +18,9 @@ namespace optpipe {
 /// `part_placement::contiguous`, the arena also has gaps between stashes. The buffers of messages take additional
 /// memory. Stages on the same rank pass data on without a message. An activation is sent once to each other rank that
 /// needs it. Data that an edge holds stays in the device arena until the consumer needs it. When the consumer needs the
-/// data, it is sent, and its memory is freed. Keys and values of slices are in the device arena, too. The ranks of a
-/// group send each other their partial results. A pair is one instruction with the buffers, waits and messages of its
-/// forward and its backward. `check_programs` accepts the programs.
+/// data, the data is sent and its memory is freed. Attention keys and values of slices are in the device arena, too.
+/// The ranks of a group send each other their partial results. A pair is one instruction with the buffers, waits and
+/// messages of its forward and its backward. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at the same instant although memory is full, because neither stash can move first. Refuses a
@@ -70,9 +70,9 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
 ///
-/// Values that are handed on in device memory are never split. Because of them, an arena may exceed the plan's peak
-/// even if stashes may be split. If an arena exceeds the peak, a second attempt doesn't split stashes, and a third
-/// attempt also packs all buffers densely.
+/// Stashes may be split, but values that are handed on in device memory can't be split. The arena may therefore exceed
+/// the plan's peak. If an arena exceeds the peak, a second attempt doesn't split stashes, and a third attempt also
+/// packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

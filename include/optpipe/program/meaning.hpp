@@ -321,7 +321,7 @@ private:
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
-    /// Checks that this instruction is the first to use the buffer.
+    /// Checks that `i` is the first instruction that uses its buffer `role`.
     void begins(const operation_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)

@@ -114,7 +114,7 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets that stay open. Rank 0 listens at host:port, and all other ranks connect to
-/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use this channel to do so
+/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use a `tcp_control` to do so
 /// (`cuda::options::failures`). All ranks must construct and destroy their `tcp_control` at the same time. The
 /// destructor waits for the other ranks for at most `patience`. A lost connection counts as a failure of the rank at
 /// the other end. If several ranks fail at the same time, each may report its own reason.
@@ -352,7 +352,7 @@ private:
     threads::control_channel channel_;
     std::optional<time_point> leaving_at_;
 
-    // The following members are used only by the channel's thread.
+    // Members that only the channel's thread uses.
     std::vector<peer> peers_;
     std::vector<pollfd> polled_;
     std::array<char, 65536> room_{};

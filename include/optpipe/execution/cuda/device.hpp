@@ -26,7 +26,7 @@ namespace optpipe::cuda {
     return value;
 }
 
-/// The number of copies that a device can run at the same time as kernels. 2 means one in each direction.
+/// The number of copies that a device can run at the same time as kernels. If 2, one copy in each direction.
 [[nodiscard]] inline int copy_engines(int device) { return attribute(device, cudaDevAttrAsyncEngineCount); }
 
 /// Makes a device the thread's current device while this object exists.

@@ -205,8 +205,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before this rank's messages disappear. If the other ranks learned of the
-    /// failure later, they would report the missing messages as the error.
+    /// Tells the other ranks of the failure, and then abandons this rank's messages. In the reverse order, other ranks
+    /// could report missing messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();

@@ -183,10 +183,10 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
-/// threads of both ranks have issued it. The first of the two threads doesn't wait, but its lane holds back all later
-/// commands. When the second thread issues the message, it puts the held commands of the first rank into the stream,
-/// too, except for launches. A rank's own thread does its launches when it next puts a command into a lane, or
-/// finishes.
+/// threads of both ranks have issued it. The thread that issues its end first doesn't wait, but the lane holds back all
+/// later commands. When the other thread issues the second end, that thread also issues the held commands of the first
+/// lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command into a
+/// lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -341,7 +341,7 @@ private:
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// The place to name in the error if a command isn't a task.
+    /// A text for errors if the failed command isn't a task: the last task that was issued before the command.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";

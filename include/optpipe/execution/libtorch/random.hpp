@@ -43,8 +43,8 @@ public:
 
 private:
     /// All devices of the process share one lock, so only one stage at a time draws random numbers. The lock is
-    /// recursive, because a thread may recompute during its forward. Autograd's thread can't, because it would wait for
-    /// the thread of the forward.
+    /// recursive, because a thread may recompute during its own forward. A recomputation on autograd's thread would
+    /// wait for that forward, and is therefore not possible.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

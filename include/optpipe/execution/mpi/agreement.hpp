@@ -45,15 +45,15 @@ public:
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Processes the notices that have arrived. Returns whether there were any.
+    /// Processes the notices that have arrived. Returns whether a notice arrived.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {
             take(came->from, came->what);
             moved = true;
         }
-        const auto now = std::chrono::steady_clock::now(); // read once, because the same time must decide whether to
-                                                           // close, and why the run is over
+        const auto now = std::chrono::steady_clock::now(); // one instant for two decisions: whether to close the run,
+                                                           // and whether the time limit is over
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
@@ -118,7 +118,7 @@ private:
             missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});
         closed_ = true;
-        *deadline_ += patience_; // adds time to send these notices
+        *deadline_ += patience_; // leaves time to send the last notices
     }
 
     template <class Is> [[nodiscard]] std::string listed(const std::string& what, const Is& is) const {

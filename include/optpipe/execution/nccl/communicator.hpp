@@ -48,9 +48,9 @@ struct communicator_limits {
     std::optional<int> cga_cluster_size{};
 };
 
-/// A non-blocking communicator, which can be aborted. Only one thread at a time may use it. During a call, no thread
-/// may use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
-/// called, and every rank must call one of them.
+/// A non-blocking communicator, which can be aborted. Only one thread at a time may use a communicator. During a call,
+/// no thread may use another communicator of the same device. After an error or a timeout, only `abort` and the
+/// destructor may be called, and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -181,7 +181,7 @@ private:
     milliseconds patience_;
     std::string name_;
     bool healthy_ = true;
-    /// Called to abort a borrowed communicator. Empty for all others.
+    /// Called to abort a borrowed communicator. Empty for a communicator that this object owns.
     abort_call end_{};
     const execution::failure_channel* failures_ = nullptr;
 };

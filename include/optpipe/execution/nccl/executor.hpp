@@ -321,8 +321,8 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The first `used_` entries are the most recent exchanges since the executor last finished. All other entries are
-    /// unused.
+    /// The first `used_` entries are the most recent exchanges since the executor last finished. Entries from `used_`
+    /// on are unused.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;

@@ -19,7 +19,8 @@ class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);
 
-    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start.
+    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start of the occupied
+    /// time.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:

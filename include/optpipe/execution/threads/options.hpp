@@ -50,8 +50,8 @@ struct options {
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Copies over links with limited rates, in bytes per second: `out_per_second` to the host, and `in_per_second` from
-/// the host.
+/// Copies over links with limited rates in bytes per second. `out_per_second` is the rate to the host, and
+/// `in_per_second` is the rate from the host.
 [[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
 
 } // namespace optpipe::threads

@@ -54,8 +54,8 @@ struct message_offer {
 /// Matches the two ends of each message. From one rank to another, messages of the same direction match in order.
 class message_carrier {
 public:
-    /// Offers one end of a message. Called by the lane to which the offer's gate belongs. When the message has arrived,
-    /// the gate is told. A wrong message is reported as a failure.
+    /// Offers one end of a message. Called by the lane to which the offer's gate belongs. The carrier calls the gate
+    /// when the message has arrived. A wrong message is reported as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
     /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any longer.
     virtual void withdraw(rank self, const message_offer& mine) = 0;

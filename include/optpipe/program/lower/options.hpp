@@ -49,11 +49,10 @@ struct lowering_options {
     std::size_t alignment = 256;
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
-    /// edge holds memory, the size of that memory is used instead. If 0, the training engine moves activations and
-    /// gradients itself, and the program only orders these moves. If 0, each message is a send and a receive of 0
-    /// bytes, and their labels name the tensor. Tasks then have no input and output buffers. No memory is reserved for
-    /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
-    /// own).
+    /// edge holds memory, the size of that memory is used instead. If 0, the training engine itself moves activations
+    /// and gradients, and the program only determines the order. Each message is then a send and a receive of 0 bytes,
+    /// whose labels name the tensor. Tasks have no input and output buffers. No memory is reserved for messages, and no
+    /// task waits for message memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
     /// stages, and of its gradient. Missing entries default to `message_bytes`.

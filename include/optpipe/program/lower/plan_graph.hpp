@@ -26,8 +26,8 @@ struct plan_node {
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
-    /// For a pair, its backward, and the memory that the pair takes while it runs. `operation` is then the pair's
-    /// forward.
+    /// If the node is a pair: its backward, and the memory that the pair takes while it runs. `operation` is the
+    /// forward of a pair.
     std::size_t backward = not_an_operation;
     memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }

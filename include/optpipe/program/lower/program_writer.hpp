@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // The latest dependencies come first, because a later dependency may imply an earlier one, but not the reverse.
+        // The latest dependencies come first, because only a later dependency can imply an earlier one.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {

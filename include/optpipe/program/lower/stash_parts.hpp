@@ -31,8 +31,8 @@ struct stash_bytes {
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that F holds
-/// and W needs is at most `most_kept`, unless RECOMPUTE can't restore the rest.
+/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. F holds at most
+/// `most_kept` of the memory that W needs. F holds more only if RECOMPUTE can't restore enough.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
