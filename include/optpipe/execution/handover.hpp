@@ -41,10 +41,10 @@ struct handover_result {
 /// replace their programs between the same two steps, or none do.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. This thread uses neither the lanes nor the memory of the executor.
-/// All programs of a rank share lanes and markers. Between two steps, the training thread opens any lanes and markers
-/// that the next program needs in addition, because only one thread may use an executor. A rank is ready once these are
-/// open.
+/// them and binds them to addresses in the arenas. The handover's thread uses neither the lanes nor the memory of the
+/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens additional
+/// lanes and markers for the next program, because only one thread may use an executor. A rank is ready once the
+/// additional lanes and markers are open.
 ///
 /// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
 /// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
@@ -158,8 +158,8 @@ private:
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // The votes on plan v. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on plan v
-    // + 1 before plan v is settled.
+    // The votes on plan `v`. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on a
+    // later plan before plan `v` is settled.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 

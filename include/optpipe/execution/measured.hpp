@@ -77,7 +77,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
-/// Calls `visit(part, rank, times)` for each message whose end on this side was measured.
+/// Calls `visit(part, rank, times)` for each measured end of a message on the given side.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)

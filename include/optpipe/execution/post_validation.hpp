@@ -122,8 +122,8 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Makes all updates of the rank in the last call of a step, because the gradients of all its stages aren't known
-    /// before.
+    /// Called for each stage. Only the last call of a step makes the updates of all stages, because earlier calls come
+    /// before some gradients are known.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;

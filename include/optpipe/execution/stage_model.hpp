@@ -13,8 +13,8 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
-/// possible. With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded.
-/// If only some of a part is offloaded, the first piece is the offloaded one, and the second piece is the rest.
+/// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is only partly
+/// offloaded. A part that is partly offloaded has two pieces: the offloaded bytes, and then the resident bytes.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -99,8 +99,8 @@ struct backward_task {
     stash_part kept{};
     stash_part freed{};
     /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts together. Empty in a
-    /// full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a problem without
-    /// full backwards.
+    /// full backward. A model that writes to `added` needs the function `backward` (`has_backward`), or a problem
+    /// without full backwards.
     stash_part added{};
     /// The memory that a RECOMPUTE restored. Empty if no RECOMPUTE ran before this task. With a storage option that has
     /// `backward_extra`, this task does the recomputation itself.
@@ -155,12 +155,12 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 ///
 /// Semantics: work on the compute lane makes the calls, in the order of the schedule, one at a time. `forward` reads
 /// the input, and writes the output and the entire stash. `freed` exists until the input gradient is done, and `kept`
-/// exists until the weight gradient is done. In the meantime, `freed` and `kept` may move to the host and back to
-/// another address. `backward_input` reads the gradient at the output and writes the gradient at the input.
-/// `backward_input` also stores all data for `backward_weight` in `kept`, `restored_kept` and `added`.
-/// `backward_weight` adds to the gradients of the parameters. Stages with frozen weights need no `backward_weight`, and
-/// stages without gradients have no backward at all. On a device, the model's functions only put work into the lane,
-/// and buffers stay valid until this work ends. An exception ends the step on all ranks.
+/// exists until the weight gradient is done. An offload and a reload may move `freed` and `kept` to another address.
+/// `backward_input` reads the gradient at the output and writes the gradient at the input. `backward_input` also stores
+/// all data for `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of
+/// the parameters. Stages with frozen weights need no `backward_weight`, and stages without gradients have no backward
+/// at all. On a device, the model's functions only put work into the lane, and buffers stay valid until this work ends.
+/// An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
@@ -171,8 +171,8 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward of two microbatches as one task, so that one of them computes while
-/// the other communicates. `overlap` does for the first task what `forward` does. For the second task, `overlap` does
-/// what `backward` does, or `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
+/// the other communicates. `overlap` runs the first task as `forward` does. `overlap` runs the second task as
+/// `backward` does, or as `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
 /// writes. A program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a
 /// `cuda::side_stream` for the second task.
 template <class M, class L>

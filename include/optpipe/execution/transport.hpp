@@ -12,7 +12,7 @@ namespace optpipe::execution {
 /// The number of sends and receives that every transport must accept in one exchange.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the peer, and the operation that produces the message. This operation determines
+/// One end of a message. `label` names the peer, and the operation that produces the message. The operation determines
 /// the direction of the message (`direction_of`).
 struct message_end {
     bool sends = false;

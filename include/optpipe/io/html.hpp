@@ -27,7 +27,7 @@ struct compared_schedule {
 };
 
 struct html_options {
-    /// The name of the main schedule on the page. It is shown only if there is another schedule for comparison.
+    /// The name of the main schedule, shown only beside another schedule.
     std::string title = "plan";
     std::optional<compared_schedule> beside{};
     /// The progress of the search over time. `seconds` is the duration of the search.
@@ -99,7 +99,7 @@ public:
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // Without this replacement, a name with "</script>" would end the element that holds the data.
+        // A name with "</script>" would otherwise end the element that holds the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;

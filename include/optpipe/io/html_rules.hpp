@@ -19,8 +19,7 @@ namespace optpipe::detail {
 
 /// Writes numbers and lists for the data of the page.
 struct html_json {
-    /// Number of digits that suffices to place everything to the pixel at the strongest zoom. The exact number would be
-    /// far longer.
+    /// Number of significant digits. With 9 digits, every position is right to the pixel at the strongest zoom.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }

@@ -20,7 +20,7 @@
 // The fields of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
-/// The stage whose index is `value`. If there is no such stage, the result is empty, and a violation is added.
+/// The stage whose index is `value`. If the index is out of range, returns nothing and adds a violation.
 inline std::optional<stage> read_stage_index(const json& value, const std::string& place, std::size_t stages,
                                              violation_list& found) {
     const auto index = read_count(value, place, std::numeric_limits<std::uint32_t>::max(), found);

@@ -185,7 +185,7 @@ inline memory_size read_limit(const json& value, const std::string& place, viola
     return memory_size::unlimited();
 }
 
-/// Whether `list` is a list with one entry per rank. If it isn't, adds a violation.
+/// Whether `list` is a list with one entry per rank. If the result is false, adds a violation.
 inline bool has_entry_per_rank(const json& list, std::size_t ranks, const std::string& place, violation_list& found) {
     if (!list.is_array())
         refuse_type(found, place, "a list", list);

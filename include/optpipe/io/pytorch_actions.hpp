@@ -101,8 +101,8 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// The action in PyTorch's spelling.
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
-/// The inverse of `to_string`. Spaces around the text are allowed. Empty for any other text. PyTorch itself reads
-/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch. This function refuses both texts.
+/// The inverse of `to_string`. Spaces around the text are allowed. Empty for any other text, also for `0F0@12` and
+/// `0FOO`. PyTorch itself reads `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
 /// Reads a schedule file of PyTorch in either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.

@@ -50,8 +50,8 @@ struct pytorch_options {
 ///
 /// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Also throws if a stage has
 /// no storage option that keeps all activations, or if messages of `compute_comms` are wrong (`message_violations`).
-/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows wait for each other in a
-/// cycle even if no send waits for its receive.
+/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows deadlock even with
+/// buffered sends.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -192,8 +192,8 @@ private:
                 {}};
     }
 
-    /// The actions of a program. Messages that progress together in the program become separate cells. The order of
-    /// these cells is the same on both ranks.
+    /// The actions of a program. Messages that progress together in the program become separate cells, in the same
+    /// order on both ranks.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {

@@ -102,7 +102,8 @@ private:
         constexpr double rounding = 1e-3; // relative to the shorter range
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
     }
-    /// Merges overlapping ranges of the same operation. Such ranges may be nested, or on several streams or threads.
+    /// Merges overlapping ranges of the same operation. Overlapping ranges may be nested, or on several streams or
+    /// threads.
     static void merge_overlapping(std::vector<trace_range>& ranges) {
         std::vector<trace_range> merged;
         for (auto& each : ranges) {

@@ -174,7 +174,8 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
+    /// adjacent stage.
     stage consumer = adjacent_stage;
 };
 
@@ -271,8 +272,8 @@ struct rank_program {
     }
 };
 
-/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. For a pair, calls
-/// `visit` for the forward, and then for the backward.
+/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. If the instruction is a
+/// pair, calls `visit` for the forward, and then for the backward.
 template <class Visit> void for_each_operation_of(const rank_program& p, const instruction& i, const Visit& visit) {
     visit(operation_buffers{i.op, i.buffers, i.first_link, i.links});
     if (i.is_pair()) visit(p.pairs[i.pair].backward);

@@ -221,7 +221,7 @@ private:
         ::fcntl(socket, F_SETFL, O_NONBLOCK);
     }
 
-    // The following functions may be called by any thread.
+    // Functions that any thread may call.
 
     void carry(threads::control_channel&) override { pipe_.wake(); }
     execution_error verdict() override { return failed_.what(); }

@@ -85,8 +85,9 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. Only the thread that issues may use it. `lower` itself knows nothing about devices, so
-/// pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this executor.
+/// One rank on a CUDA device. Only the thread that issues may use an executor. `lower` itself knows nothing about
+/// devices, so pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this
+/// executor.
 class executor {
 public:
     using lane_type = lane;

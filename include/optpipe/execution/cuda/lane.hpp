@@ -51,7 +51,7 @@ namespace detail {
 
 struct marker_state {
     event done{};
-    /// Number of records that were requested. `recorded` is the number of records that are in a stream.
+    /// Number of records that were requested. `recorded` is the number of records that have been put into a stream.
     std::uint64_t asked = 0;
     std::uint64_t recorded = 0;
 };

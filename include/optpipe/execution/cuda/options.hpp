@@ -29,8 +29,8 @@ struct options {
     /// it may still use is never freed. A longer limit avoids more memory leaks, but delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. The streams are borrowed, so their owner must keep them
-    /// until the lanes are destroyed. If this member is empty, each lane creates its own stream. Streams for messages
-    /// then have the highest priority.
+    /// until the lanes are destroyed. If this member is empty, each lane creates its own stream, with the highest
+    /// priority for messages.
     stream_source streams{};
     /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
@@ -38,10 +38,10 @@ struct options {
     /// refuse to pin very many pages at once. If `lowering_options::host_part` has another value, data that crosses the
     /// end of a pinned part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
-    /// The channel for failures, or null. If this rank fails, it tells the channel immediately. While this rank waits
-    /// for its device or for NCCL, it polls the channel for failures of other ranks. `finish` throws the failure of
-    /// another rank without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure
-    /// channels. The channel must outlive the executors.
+    /// The channel for failures, or null. The executor tells the channel immediately if this rank fails. While this
+    /// rank waits for its device or for NCCL, the executor polls the channel for failures of other ranks. `finish`
+    /// throws the failure of another rank without waiting for the time limit. `bootstrap::tcp_control` and
+    /// `mpi::control` are failure channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

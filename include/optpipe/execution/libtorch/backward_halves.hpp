@@ -125,8 +125,7 @@ private:
 
 } // namespace detail
 
-/// The places in the graph below `roots` where weights branch off before the stage's input is reached. `entry` is the
-/// node of the input.
+/// The weight branches of the graph between `roots` and the stage's input. `entry` is the node of the input.
 [[nodiscard]] inline weight_branches branches_of(const torch::autograd::edge_list& roots,
                                                  const torch::autograd::Node* entry) {
     detail::branch_search search{entry};

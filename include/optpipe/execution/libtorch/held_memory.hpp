@@ -38,8 +38,8 @@ namespace detail {
     return std::nullopt;
 }
 
-/// A binary search for the first task of a lane that starts after the end of another lane's task, the user. All later
-/// tasks of the lane start after this end, too.
+/// A binary search for the first task of a lane that starts after `user` has ended. `user` is a task of another lane.
+/// All later tasks of the lane also start after `user` has ended.
 class first_task_after {
 public:
     /// `tasks` has the positions of the lane's tasks in the program, and must outlive this object.

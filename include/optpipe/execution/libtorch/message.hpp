@@ -37,7 +37,8 @@ inline at::Tensor bytes_of(const at::Tensor& dense) {
 class message_layout {
 public:
     message_layout() = default;
-    /// A layout for tensors with the types and sizes of those in `like`. Contract: all of them are defined.
+    /// A layout for tensors with the types and sizes of the tensors in `like`. Contract: all tensors in `like` are
+    /// defined.
     explicit message_layout(const tensors& like) {
         for (const auto& each : like) {
             slots_.push_back({each.scalar_type(), each.sizes().vec(), each.nbytes()});

@@ -96,9 +96,9 @@ struct rank_step {
 /// One rank of a pipeline. Gradients are added to those already in the parameters. The caller's optimizer runs between
 /// two steps.
 ///
-/// With MPI, each process has one `pipeline_rank`. Its `on` is `member.executor()`, and its `channel` is
-/// `member.control()`. A process only needs the modules of its own stages. All other entries of `training::stages` may
-/// be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
+/// With MPI, each process has one `pipeline_rank`. Pass `member.executor()` as `on`, and `member.control()` as
+/// `channel`. A process only needs the modules of its own stages. In `training::stages`, entries of other ranks' stages
+/// may be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
 template <class Base> class pipeline_rank {
 public:
     /// Rehearses each stage once with each storage option that the plan uses for it. All ranks must call this

@@ -196,7 +196,7 @@ inline tensors stage_runner::run_module(cell& now, const tensors& inputs, std::s
     return {model_.loss(outputs, step, m)};
 }
 
-/// Removes the roots without gradient, and returns the gradients of the others.
+/// Removes roots that have no gradient. Returns the gradients of the remaining roots.
 inline tensors stage_runner::begin_backward(cell& now, stash_phase phase, const tensors& gradients) {
     now.saved->begin(phase);
     tensors defined;

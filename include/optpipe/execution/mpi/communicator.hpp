@@ -18,7 +18,7 @@ class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Throws if they don't join within `patience`.
+    /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`.
     communicator(MPI_Comm of, milliseconds patience) {
         auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
         MPI_Request made = MPI_REQUEST_NULL;

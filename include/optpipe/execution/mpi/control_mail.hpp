@@ -31,8 +31,8 @@ public:
     control_mail& operator=(const control_mail&) = delete;
     ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write to this memory
 
-    /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether there were any
-    /// letters. Throws if a letter can't be sent.
+    /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether a letter was sent
+    /// or delivered. Throws if a letter can't be sent.
     bool carry(threads::control_channel& of, std::mutex& mutex) {
         std::unique_lock lock{mutex};
         const auto outbox = of.take_outbox();

@@ -178,7 +178,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // after a failure, no lane waits for messages
+        if (stopped_) return false; // after a failure, no lane waits for a message any longer
         for (const auto& each : posting_)
             try {
                 post(each);

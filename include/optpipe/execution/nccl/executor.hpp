@@ -63,13 +63,13 @@ struct world_id {
 };
 
 /// Communicators of an existing engine, on `options::device`. The ranks of the communicators are the pipeline's ranks,
-/// in the same order. The communicators are borrowed. The engine must keep them until the `member` is destroyed, and
-/// must not use them until then.
+/// in the same order. The communicators are borrowed. Until the `member` is destroyed, the engine must neither destroy
+/// nor use the communicators.
 struct borrowed_communicators {
     /// The communicators for activations and for gradients. Activations and gradients need separate communicators,
-    /// because NCCL runs all work of a communicator in a single order. Non-blocking communicators are better. With a
-    /// blocking communicator, the issuing thread may block until the peer has issued the matching message. If the peer
-    /// is lost, only `abort` releases the issuing thread.
+    /// because NCCL runs all work of a communicator in a single order. Communicators should be non-blocking. A blocking
+    /// communicator may block the issuing thread until the peer has issued the matching message. If the peer is lost,
+    /// only `abort` releases the issuing thread.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank

@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// An object that waits, and that must be woken when its wait can never end otherwise.
+/// An object that may wait for other ranks. A failure must wake the object, because its wait might never end.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;

@@ -264,7 +264,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // The next command of the lane may overlap with this one, because a link can carry several messages at once.
+    // The lane's next command may overlap with a message, because a link can carry several messages at once.
     ready_ = start;
 }
 

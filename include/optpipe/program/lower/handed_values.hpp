@@ -43,7 +43,7 @@ struct value_copy {
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
 };
 
-/// Whether `op` makes the copy. If not, it uses the copy. Contract: the operation is on the rank of the copy.
+/// Whether `op` makes the copy, rather than uses the copy. Contract: `op` is on the rank of the copy.
 [[nodiscard]] constexpr bool is_made_by(const value_copy& copy, const operation& op) {
     return is_same_work(copy.produced_by, op);
 }
@@ -75,9 +75,9 @@ struct planned_message {
 };
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
-/// copy of an activation. All messages are sent from another copy. An activation is sent once to each other rank that
-/// needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when the
-/// consumer needs the value. Each gradient goes to only one stage.
+/// copy of an activation, and all messages are sent from a second copy. An activation is sent once to each other rank
+/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when
+/// the consumer needs the value. Each gradient goes to only one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
@@ -224,8 +224,8 @@ private:
         return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
     }
 
-    /// Adds two values of a slice: its keys and values, which the slice's F makes, and their gradient. The backward of
-    /// the sequence's last slice makes the gradient.
+    /// Adds the attention keys and values of a slice, and their gradients. The slice's F makes the keys and values. The
+    /// backward of the sequence's last slice makes the gradients.
     void keep_for_slices(const timed_operation& timed) {
         const auto& op = timed.op;
         const auto held = p_.cost(op.stage, op.microbatch).kv;
@@ -267,8 +267,8 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values. Lists 0 and 1: users of its activation on the same rank, and on other
-    /// ranks. Lists 2 and 3: users of its partial result on the same rank, and on other ranks.
+    /// The users of one operation's values. Lists 0 and 1 have the users of the activation on the same rank and on
+    /// other ranks. Lists 2 and 3 have the users of the partial result on the same rank and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
     /// Each link, with the index of its operation. Empty once the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;

@@ -70,7 +70,7 @@ struct lowering_options {
     /// Whether each stage makes an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
-    /// on a separate lane, after the stage's last weight gradient. The stage's update waits for it. All pipelines that
+    /// on a separate lane, after the stage's last weight gradient and before the stage's update. All pipelines that
     /// reduce together must run the same programs. The pipelines then reduce in the same order, and can't deadlock.
     bool reduce = false;
     /// Whether the schedule consists of forwards only (`forward_schedule`), for evaluation and inference. Excludes

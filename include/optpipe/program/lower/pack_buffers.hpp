@@ -30,8 +30,8 @@ struct buffer_packing {
     std::size_t size = 0;
 };
 
-/// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. With ten times the limits, a few
-/// percent more cases fit.
+/// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. Ten times higher limits let only a
+/// few percent more cases fit.
 struct packing_effort {
     /// Number of times that all buffers are placed, for each initial order.
     std::size_t rounds = 16;

@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// An operation, a pair, a message, or two messages that are issued together. Times are indices of instants.
+/// An operation, a pair, a message, or two messages that are issued together. A time is the index of an instant.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
@@ -54,8 +54,8 @@ public:
     [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const timed_operation& backward_of(const plan_node& n) const { return operations_[n.backward]; }
-    /// Calls `visit(operation)` for the operation of a node. For a pair, calls it for the forward and then for the
-    /// backward. Contract: the node isn't a message.
+    /// Calls `visit(operation)` for the operation of a node. If the node is a pair, calls `visit` for the forward and
+    /// then for the backward. Contract: the node isn't a message.
     template <class Visit> void for_each_operation(const plan_node& n, const Visit& visit) const {
         visit(operations_[n.operation].op);
         if (n.is_pair()) visit(operations_[n.backward].op);

@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of stage `at`, for microbatches whose memory has this factor.
+    /// Adds the parts for every storage option of stage `at`, for microbatches with `factor` as their factor on memory.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();
