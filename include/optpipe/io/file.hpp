@@ -94,7 +94,7 @@ struct destination {
     std::string target;
     /// Whether the destination is a device, a pipe or an open file.
     bool in_place = false;
-    /// The permissions of the file at the destination; empty if there is none.
+    /// The permissions of the file at the destination; empty if no file exists there.
     std::optional<std::filesystem::perms> mode{};
 };
 

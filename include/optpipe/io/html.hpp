@@ -33,7 +33,7 @@ struct html_options {
     /// The progress of the search over time. `seconds` is the duration of the search.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
-    /// Whether to show the idle time of each rank by cause (`idle_times`). The schedule must then be valid.
+    /// Whether to show the idle time of each rank by cause (`idle_times`). If true, the schedule must be valid.
     bool shows_idle = false;
 };
 

@@ -86,8 +86,8 @@ private:
             }));
         return list(by_option);
     }
-    /// The operations of other stages or microbatches whose results `op` needs. Each entry has the operation's stage,
-    /// its kind (I may stand for a B), its microbatch minus the microbatch of `op`, and the delay after it.
+    /// The operations of other stages or microbatches whose results `op` needs. Each entry has the stage, the kind (I
+    /// may stand for a B), the difference of the microbatch from `op`'s microbatch, and the delay after the operation.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {

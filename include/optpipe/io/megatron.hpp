@@ -18,8 +18,8 @@ struct megatron_options {
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Empty if there are none.
-    /// Contract: empty, or one number per stage.
+    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: one number per stage,
+    /// or empty if the model has no such layers.
     std::vector<std::size_t> prediction_layers{};
 };
 

@@ -36,8 +36,8 @@ struct pytorch_options {
 /// has no stage, if stashes are offloaded or recomputed (unless `without_storage` is set), or if the order isn't
 /// executable. Also refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because
 /// PyTorch's runtime only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`,
-/// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs its slices in
-/// order, and the user's stage must store the data that one slice leaves for the next.
+/// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a
+/// sequence in order. The user's stage module must store the data that one slice leaves for the next slice.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds both. In `compute_comms`, `to_pytorch`
 /// adds both if `unsharded_stages` isn't 0.

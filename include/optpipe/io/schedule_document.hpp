@@ -26,7 +26,8 @@ struct schedule_document {
     std::vector<timed_operation> operations;
     /// Forwards that name a storage option, each with that name.
     std::vector<std::pair<operation, std::string>> storage;
-    /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain them.
+    /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain unreadable
+    /// entries.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
     std::optional<duration> bound;

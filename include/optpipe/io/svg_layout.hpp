@@ -122,8 +122,8 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // Narrow operations share a box until the box is as wide as a pixel. Thus colours and bubbles appear at the
-        // right times.
+        // Narrow operations share a box until the box is as wide as a pixel. A wider box would hide colours and
+        // bubbles.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();

@@ -139,8 +139,8 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation in the columns that belong to it alone. The label of a pair names the forward and the
-    /// backward.
+    /// Labels an operation, in the columns that no other operation shares. The label of a pair names the forward and
+    /// the backward.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;

@@ -12,8 +12,8 @@ namespace optpipe {
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// The tasks that must end before this task starts, as positions in the list of tasks. All these tasks are on other
-    /// lanes, and earlier in the list.
+    /// The tasks that must end before this task starts, as positions in the list of tasks. All tasks in `after` are on
+    /// other lanes, and come earlier in the list of tasks.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };

@@ -30,8 +30,8 @@ struct operation_place {
     friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
 };
 
-/// Checks that programs execute a complete training step with the right buffers. Also finds the matching exchanges, and
-/// the instructions that depend on buffers of other instructions.
+/// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match
+/// each other, and the order of instructions that buffers require.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)

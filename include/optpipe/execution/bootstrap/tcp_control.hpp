@@ -177,7 +177,8 @@ private:
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// The longest time for which a silent connection may delay the ranks. Lost packets are resent within this time.
+    /// The longest time for which a silent connection may delay the ranks. The limit leaves time to resend lost
+    /// packets.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {

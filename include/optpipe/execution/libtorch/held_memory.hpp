@@ -155,8 +155,8 @@ public:
                     spare_[memory.numel()].push_back(std::move(memory));
         }
     }
-    /// Holds the memory that this operation used last. Memory that a tensor still uses after a computation is kept
-    /// until the end of the step.
+    /// Holds the memory whose last user is `op`. Memory that a tensor still uses after a computation is kept until the
+    /// end of the step.
     void end(const operation& op) override {
         for (auto& memory : take_retired())
             if (is_transfer(op.kind) || memory.use_count() == 1)

@@ -36,8 +36,8 @@ namespace optpipe::libtorch {
 
 /// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
 /// rounded, because LibTorch allocates the memory. If ranks are processes or on GPUs, pass the result of the function
-/// `message_bytes`. If ranks are threads on CPUs, pass 0. These ranks hand tensors on directly, and their messages have
-/// no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
+/// `message_bytes`. If ranks are threads on CPUs, pass 0, because such ranks hand tensors on directly and their
+/// messages have no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
 [[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0, lowering_options how = {}) {
     how.bytes_per_unit = 1.0;
     how.alignment = 1;

@@ -38,8 +38,8 @@
 namespace optpipe::libtorch {
 
 /// Losses, activations and gradients, indexed by the operation that computes them. Activations and gradients are in the
-/// table only if no message with bytes carries them. The ranks of a `pipeline` share a table. A rank may be one step
-/// ahead of its neighbour, so the oldest value of an operation is taken first.
+/// table only if they are handed on without a message, or if messages have no bytes. The ranks of a `pipeline` share a
+/// table. A rank may be one step ahead of its neighbour, so the oldest value of an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {

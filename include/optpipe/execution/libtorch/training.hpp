@@ -70,8 +70,8 @@ struct training {
     /// For each storage option, by name: the parts (`part`) that it recomputes. An option that recomputes, but isn't in
     /// this map, recomputes the entire stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
-    /// Whether the stages can split their backwards. Set it to false if some operation's backward can't run once for
-    /// the input and once for the weights. If false, plans must have only full backwards (`problem::split_backward`).
+    /// Whether the stages can split their backwards. Must be false if some operation's backward can't run once for the
+    /// input and once for the weights. If false, plans must have only full backwards (`problem::split_backward`).
     bool splits_backward = true;
     /// A stage's random numbers, such as those of dropout, depend only on this seed, the step, the stage and the
     /// microbatch.

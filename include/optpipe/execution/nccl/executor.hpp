@@ -74,7 +74,7 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// The caller is the rank's thread, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
+    /// If NCCL blocks the rank's thread, another thread makes the call. `abort` must not throw.
     communicator::abort_call abort{};
 };
 

@@ -66,8 +66,7 @@ private:
     /// copies and messages.
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// Copies immediately. Everything that waits for the copy is then delayed until the simulated duration of the copy
-    /// has passed.
+    /// Copies immediately. Work that waits for the copy starts only after the simulated duration of the copy.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);

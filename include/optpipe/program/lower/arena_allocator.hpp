@@ -125,8 +125,8 @@ public:
         lifetimes_.push_back({bytes, moment_++});
         return result;
     }
-    /// Allocates several segments, beginning with the blocks that have been free longest. Contract: there is enough
-    /// free memory.
+    /// Allocates several segments, beginning with the block that was freed first. Contract: there is enough free
+    /// memory.
     taken take_pieces(std::size_t bytes) {
         taken result;
         while (bytes > 0) {

@@ -29,8 +29,8 @@ struct value_copy {
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values;
-    /// otherwise 0.
+    /// The size of the copy, if an edge holds the data, or if the copy contains attention keys and values. Otherwise 0,
+    /// because the problem doesn't state a size.
     memory_size held{};
     /// Whether the schedule counts the copy as device memory of its rank. The copy then counts from `produced_by` to
     /// the instant `until`.
@@ -57,7 +57,7 @@ struct value_link {
     std::size_t copy = 0;
 };
 
-/// A value that is sent to another rank. One message serves all consumers on that rank.
+/// A value that is sent to another rank. One message serves all consumers on the receiving rank.
 struct planned_message {
     operation produced_by{};
     value_kind value = value_kind::boundary;
@@ -76,8 +76,8 @@ struct planned_message {
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
 /// copy of an activation, and all messages are sent from a second copy. An activation is sent once to each other rank
-/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when
-/// the consumer needs the value. Each gradient goes to only one stage.
+/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank. This copy is sent
+/// when the consumer needs the value. Each gradient goes to only one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds

@@ -20,7 +20,7 @@ enum class message_lanes : std::uint8_t {
     single,        ///< one lane, for transports that don't allow several messages at once
 };
 
-/// The earliest time at which a receive may start. In both cases, the receive also waits for its buffer.
+/// The earliest time at which a receive may start. A receive always waits for its buffer, too.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
     when_due, ///< the receive starts after the computations that the plan ends before the message is sent;

@@ -117,7 +117,8 @@ private:
     }
 
     /// Whether two messages in opposite directions between the same two ranks form one exchange. The two messages must
-    /// use the same lane at both ends and overlap in the plan. Combining them must not delay the first message.
+    /// use the same lane at both ends and overlap in the plan. The exchange must not delay the consumers of the first
+    /// message.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;
         const bool same_lane = lanes == message_lanes::single ||
