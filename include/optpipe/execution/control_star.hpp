@@ -48,7 +48,7 @@ public:
     [[nodiscard]] std::optional<std::string> next_published();
     [[nodiscard]] std::optional<rank_text> next_report();
 
-    /// Sends the text by way of rank 0. Every rank can send letters to rank 0 and receive letters from rank 0.
+    /// Sends the text by way of rank 0, which exchanges letters with every rank.
     void send_to(rank to, std::string_view text);
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
     [[nodiscard]] std::string next_of_peer(rank from);

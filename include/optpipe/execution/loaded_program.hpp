@@ -102,7 +102,7 @@ private:
         back.pair_memory = t.pair_memory;
         model.overlap(on, forward_of(t), back);
     }
-    /// The address of the first value's data. Empty if there are no values.
+    /// The bytes of the first value. Empty if there are no values.
     template <class Value> static auto first_of(std::span<const Value> values) {
         return values.empty() ? decltype(values.front().data){} : values.front().data;
     }

@@ -80,8 +80,8 @@ private:
 /// copy of parameters and moments.
 ///
 /// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
-/// model that uses its input as positions must check that they are in range. Replicas of a pipeline (`reduce`) need
-/// bitwise equal gradients, so that all of them detect the same void steps.
+/// model that uses its input as positions must check that the positions are in range. Replicas of a pipeline (`reduce`)
+/// need bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///
@@ -122,8 +122,7 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Called for each stage. Only the last call of a step makes the updates of all stages, because earlier calls come
-    /// before some gradients are known.
+    /// Postpones all updates to the last call of a step, when the gradients of all the rank's stages are known.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;

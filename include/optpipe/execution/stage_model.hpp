@@ -13,8 +13,8 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
-/// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is only partly
-/// offloaded. A part that is partly offloaded has two pieces: the offloaded bytes, and then the resident bytes.
+/// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is partly offloaded.
+/// A part that is partly offloaded has two pieces: the offloaded bytes, and then the resident bytes.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.

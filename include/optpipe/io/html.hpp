@@ -99,7 +99,7 @@ public:
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // A name with "</script>" would otherwise end the element that holds the data.
+        // Escapes `<`, because a name with "</script>" would end the element that holds the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;

@@ -188,8 +188,8 @@ private:
     violation_list* found_;
 };
 
-/// The version of the document's format, from 1 to `newest`. Returns 0 if the format isn't `stem` followed by a version
-/// in this range. A missing format is reported, but counts as the newest version.
+/// The version of the document's format, from 1 to `newest`. Returns 0 if the format has another name or version. A
+/// missing format is reported, but counts as the newest version.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

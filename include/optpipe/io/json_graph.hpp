@@ -173,7 +173,7 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
 }
 
 /// The factor `scale`, which is the default for all other factors of a microbatch. Reports values of `scale` that
-/// aren't allowed. `validate` couldn't name the field, because it only sees factors.
+/// aren't allowed, because `validate` would name other fields.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {

@@ -28,11 +28,10 @@ struct stage_layout {
 /// `layers`, throws `input_error` with the place in the text.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
-/// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. For a layout in
-/// loop placement, this is the first such pipeline in loop placement. If `p` has no such pipeline, returns a new
-/// pipeline in loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a
-/// new pipeline is needed, also throws if the number of stages is too large, or isn't a multiple of the number of
-/// ranks.
+/// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. If the layout is
+/// in loop placement, pipelines in other placements are skipped. If `p` has no such pipeline, returns a new pipeline in
+/// loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a new pipeline
+/// is needed, also throws if the number of stages is too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 

@@ -108,7 +108,7 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// Reads a schedule file of PyTorch in either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
 /// If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the papers.
 /// Throws `input_error` with the first cell of each row that isn't an action. Also throws if only some B have a W, or
-/// if a file with I has a B with a W.
+/// if the file has both an I and a B with a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file with the same text and line ends that PyTorch's `_dump_csv` writes.

@@ -225,9 +225,9 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// A computation with an input from the receiver can prove that a send has ended: the receiver must have posted its
-    /// receive before it sent the input. The wait for the send follows the first such computation, so the wait is short
-    /// and sent data is freed early. All other waits are at the end.
+    /// A send has certainly ended if the receiver posted its receive before sending an input that has arrived. The wait
+    /// for a send follows the first computation with such an input, so waits are short and sent data is freed early.
+    /// All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -249,8 +249,8 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that must have ended before `computed` runs. These are the sends whose receives the
-    /// peer posted before it sent the input of `computed`.
+    /// Adds the waits for sends that must have ended before `computed` runs, because the peer posted their receives
+    /// before sending the input of `computed`.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

@@ -86,8 +86,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of the storage option of each stage and microbatch. If the document has no name, the option is `offload`
-/// for a stash with an OFFLOAD, and `keep` for any other stash.
+/// The name of the storage option of each stage and microbatch. If the document names no option for a stash, the option
+/// is `offload` if the stash has an OFFLOAD, and `keep` otherwise.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");

@@ -45,8 +45,7 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // One more graph isn't needed for devices that run only the lanes of each communicator in the order of issue. The
-    // orderings of such devices are all in `serial`.
+    // `serial` also covers devices that run only the lanes of each communicator in the order of issue.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

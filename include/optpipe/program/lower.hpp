@@ -71,8 +71,8 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// the precedences have a cycle.
 ///
 /// Stashes may be split, but values that are handed on in device memory can't be split. The arena may therefore exceed
-/// the plan's peak. If an arena exceeds the peak, a second attempt keeps stashes contiguous. If this arena exceeds the
-/// peak, too, a third attempt packs all buffers densely.
+/// the plan's peak. A second attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each
+/// attempt is made only if the previous one exceeds the peak.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -31,7 +31,7 @@ struct operation_place {
 };
 
 /// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match
-/// each other, and the order of instructions that buffers require.
+/// each other, and the pairs of instructions that must run in order.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -321,7 +321,7 @@ private:
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
-    /// Checks that `i` is the first instruction that uses its buffer `role`.
+    /// Checks that `i` is the first instruction that uses its buffer for `role`.
     void begins(const operation_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)

@@ -120,8 +120,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. This happens if nothing listens on the port yet, and the system assigns
-/// the same port to the socket.
+/// Whether the socket is connected to itself. A socket can connect to itself if nothing listens on the port yet.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);

@@ -79,9 +79,9 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange has been put into the stream. Until then, the lane holds back later commands, and
-    /// calls `carry` again for the same exchange. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane
-    /// calls `forget` before the lane is destroyed.
+    /// Returns whether the exchange has been put into the stream. As long as `carry` returns false, the lane holds back
+    /// later commands, and calls `carry` again for the same exchange. The caller of `carry` and `forget` holds
+    /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't carry
@@ -183,7 +183,7 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
-/// threads of both ranks have issued it. The thread that issues its end first doesn't wait, but the lane holds back all
+/// threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds back all
 /// later commands. When the other thread issues the second end, that thread also issues the held commands of the first
 /// lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command into a
 /// lane, or finishes.

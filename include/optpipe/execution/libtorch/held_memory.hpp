@@ -90,8 +90,8 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 } // namespace detail
 
 /// Maps an operation to the operations whose memory can be freed when the mapped operation starts. Each of these
-/// operations was the last user of memory of the mapped operation's lane, and has certainly ended. Each of them is
-/// listed once, at the earliest possible operation.
+/// operations was the last user of memory of the mapped operation's lane, and has certainly ended. Each operation is
+/// listed once, for the earliest operation that can use the freed memory.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;

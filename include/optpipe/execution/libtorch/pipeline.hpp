@@ -117,8 +117,8 @@ private:
         detail::check_training(p, programs, model);
         return model;
     }
-    /// Waits for the work in this thread's current streams, such as the optimizer's work. This is necessary because the
-    /// ranks' threads use other streams.
+    /// Waits for the work in this thread's current streams, such as the optimizer's work. The ranks' threads use other
+    /// streams, which don't wait for this thread's streams.
     void await_caller() const {
         for (const auto& each : model_.stages)
             synchronize(device_of(each));

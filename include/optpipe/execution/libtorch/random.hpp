@@ -43,8 +43,8 @@ public:
 
 private:
     /// All devices of the process share one lock, so only one stage at a time draws random numbers. The lock is
-    /// recursive, because a thread may recompute during its own forward. A recomputation on autograd's thread would
-    /// wait for that forward, and is therefore not possible.
+    /// recursive, because a thread may recompute during its own forward. A recomputation on autograd's thread during a
+    /// forward would be a deadlock.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

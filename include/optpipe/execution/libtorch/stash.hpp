@@ -279,7 +279,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // Blocks are listed in the order of the saved tensors, because their addresses differ between runs.
+    // Blocks are listed in the order of the saved tensors, because the order of addresses differs between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {

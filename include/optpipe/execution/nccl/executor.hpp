@@ -74,7 +74,7 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// If NCCL blocks the rank's thread, another thread makes the call. `abort` must not throw.
+    /// If NCCL blocks the rank's thread, another thread calls `abort`. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -175,8 +175,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. When messages are aborted, their streams continue, so a later sum could spread data
-    /// that never arrived to other replicas.
+    /// Aborts sums before messages. When messages are aborted, their streams continue. A later sum would then use data
+    /// that never arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the

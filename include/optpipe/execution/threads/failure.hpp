@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// An object that may wait for other ranks. A failure must wake the object, because its wait might never end.
+/// An object that may wait for other ranks. A failure wakes the object, because the other ranks may never come.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;

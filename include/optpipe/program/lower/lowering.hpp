@@ -145,8 +145,8 @@ public:
         });
         return is_within;
     }
-    /// Packs each arena again that is too large because its free memory isn't contiguous. An arena is too large if it
-    /// exceeds its limit or, with `to_peak`, the plan's peak. The new packings stay valid, because buffers are
+    /// If an arena is too large because its free memory isn't contiguous, packs the arena again. An arena is too large
+    /// if it exceeds its limit or, with `to_peak`, the plan's peak. The new packings stay valid, because buffers are
     /// allocated in the same order again.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;

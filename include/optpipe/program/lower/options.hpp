@@ -77,9 +77,9 @@ struct lowering_options {
     /// `update` and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry states how much
-    /// of that memory the forward already holds. With an entry, F and RECOMPUTE write the memory to a place where it
-    /// can stay until W. If an option has no entry, the largest possible amount is assumed. Impossible values are
-    /// clamped.
+    /// of that memory the forward already holds. With an entry, F and RECOMPUTE write data that W needs to a place
+    /// where the data can stay until W. If an option has no entry, the largest possible amount is assumed. Impossible
+    /// values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

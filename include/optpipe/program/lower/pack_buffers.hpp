@@ -12,8 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. A moment is the number of allocations and releases
-/// before it.
+/// A buffer that is in use from moment `begin` to moment `end`. A moment is a number of allocations and releases.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;

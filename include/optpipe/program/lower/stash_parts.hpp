@@ -70,7 +70,7 @@ public:
         const auto& of_stage = of_[op.stage];
         return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
     }
-    /// Whether the stash is kept until a backward. Otherwise, F frees the stash when F ends.
+    /// Whether the stash is kept until a backward. Otherwise, the stash is freed at the end of F.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
     /// Number of bytes of the stash of `op` with this role.
