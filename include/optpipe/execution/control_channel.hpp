@@ -42,8 +42,8 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// Semantics: `publish(text)` on rank 0 sends a text of any length to all ranks, including rank 0. `next_published()`
 /// returns the next text that has arrived, or nothing. Texts arrive in the order in which they were published.
-/// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns these texts one by one. Texts
-/// of the same rank stay in order.
+/// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns the reported texts one by one.
+/// Texts of the same rank stay in order.
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
 /// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the

@@ -50,7 +50,7 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 ///
 /// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine. `commands` is
 /// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
-/// has ended. All results are then visible to the caller. `finish` throws `execution_error` if something failed on any
+/// has ended and all results are visible to the caller. `finish` throws `execution_error` if something failed on any
 /// rank: an exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed
 /// device. `finish` throws only when nothing on this rank uses the buffers any longer. The error is the same on all
 /// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all

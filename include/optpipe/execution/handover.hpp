@@ -103,8 +103,8 @@ public:
         });
     }
     /// Waits until the published plan is accepted or dropped, while no step runs. Needed if a plan is made for the next
-    /// step only. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the
-    /// last plan was settled.
+    /// step only. Throws the same exceptions as `step`. Contract: all ranks call this, and rank 0 has published exactly
+    /// one plan since the last plan was settled.
     const handover_result& settle_plan() {
         cancel_if_it_fails([&] {
             for (const auto before = settled_; settled_ == before;) {

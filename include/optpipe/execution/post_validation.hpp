@@ -147,7 +147,7 @@ public:
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},
                     validation{this});
         on.finish();
-        is_void_ = false; // no step was run in the meantime
+        is_void_ = false; // `finish` runs no step that could be void
     }
 
 private:

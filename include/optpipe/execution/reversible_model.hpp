@@ -31,7 +31,7 @@ template <class M, class L> concept has_abandon = requires(M& model, L& on, stag
 /// The sum isn't finite if a gradient overflowed. `update` makes the optimizer step according to a decision. `update`
 /// keeps the gradients, and does all other work at the end of a step, such as work on the loss or on the next data.
 /// `revise` undoes the optimizer step, and makes it again according to another decision. After `revise`, parameters and
-/// moments are bitwise the same as if `update` had used the other decision. `revise` changes nothing else, because
+/// moments are bitwise the same as if `update` had used the new decision. `revise` changes nothing else, because
 /// forwards of the next step may have run. `settle` makes the update final, and the gradients may then be cleared.
 /// `abandon` discards the forwards since the last update, and their contributions to a loss. The same microbatches are
 /// then run again. All functions of this concept are called by work on the compute lane. Results and decisions are on

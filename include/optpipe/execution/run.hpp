@@ -58,8 +58,8 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program the lanes and markers of the current program, and opens more if needed. Must be called between
-    /// two steps. Throws the executor's exceptions.
+    /// Prepares `p` to run on the lanes and markers of the current program. Opens more lanes and markers if `p` needs
+    /// more. Must be called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }

@@ -21,10 +21,10 @@ namespace detail {
 /// than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
-/// Writes the entire content or nothing. The content is written to a new file in the same directory, which is flushed
-/// and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no new file.
-/// Also removes temporary files that killed processes left in the directory. Devices and pipes are written directly. An
-/// existing file keeps its permissions. Symbolic links are followed.
+/// Writes the entire content or nothing. The content is written to a new file in the same directory. The new file is
+/// flushed and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no
+/// new file. Also removes temporary files that killed processes left in the directory. Devices and pipes are written
+/// directly. An existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
 /// Throws the `file_error` that `write_file` would throw, except for a full disk, which can't be detected without

@@ -39,7 +39,8 @@ struct html_options {
 
 /// A page that shows a schedule in any browser. The page has a timeline that can be zoomed and panned. The timeline has
 /// the memory under each rank, tooltips, and the path of a microbatch through the ranks. The page also shows idle time
-/// by cause, the progress of the search, and the storage options in use. It is one file that loads no other files.
+/// by cause, the progress of the search, and the storage options in use. The page is one file that loads no other
+/// files.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 

@@ -98,8 +98,7 @@ private:
         });
         return list(all);
     }
-    /// The memory that is freed at the end of `op` although other operations took it. Each entry has a rank and an
-    /// amount.
+    /// The memory of other operations that is freed at the end of `op`. Each entry has a rank and an amount.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// Reads a model's layers, the devices, and the placements among which to choose, in the format `optpipe.layers/2` or
-/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs, or lists of
+/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, attention keys and values, pairs, or lists of
 /// microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
 /// used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);

@@ -105,10 +105,10 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// `0FOO`. PyTorch itself reads `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
-/// Reads a schedule file of PyTorch in either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
-/// If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the papers.
-/// Throws `input_error` with the first cell of each row that isn't an action. Also throws if only some B have a W, or
-/// if the file has both an I and a B with a W.
+/// Reads a schedule file of PyTorch, with or without messages. Cells may be in quotes, and a UTF-8 byte order mark is
+/// skipped. If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the
+/// papers. Throws `input_error` with the first cell of each row that isn't an action. Also throws if only some B have a
+/// W, or if the file has both an I and a B with a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file with the same text and line ends that PyTorch's `_dump_csv` writes.

@@ -39,8 +39,8 @@ struct pytorch_options {
 /// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a
 /// sequence in order. The user's stage module must store the data that one slice leaves for the next slice.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds both. In `compute_comms`, `to_pytorch`
-/// adds both if `unsharded_stages` isn't 0.
+/// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds UNSHARD and RESHARD. In
+/// `compute_comms`, `to_pytorch` adds UNSHARD and RESHARD if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
@@ -156,8 +156,8 @@ namespace detail {
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
 /// PyTorch issues a row's actions one after the other, and a computation waits for the message that it needs. In each
-/// program, all messages are on one lane. The programs of all ranks were written in one common order. The rows can run
-/// in this order even if every send waits for its receive.
+/// program, all messages are on one lane. The programs of all ranks were written in one common order. In this common
+/// order, rows can run even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {

@@ -36,7 +36,7 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The problem on which a document is valid. If the document has forwards only, the problem has no stashes.
+/// Returns `p`, without stashes if the document has forwards only.
 [[nodiscard]] problem problem_for(problem p, const schedule_document& document);
 
 /// The operations of a document as a schedule of this problem. Operations that the problem doesn't have are left in,

@@ -41,7 +41,7 @@ struct svg_layout {
         left = new_left;
         right = new_right;
         plot_width = width > 0.0 ? std::max(100.0, width - left - right) : wanted_width;
-        constexpr double shortest = 1e-300; // the inverse of a smaller number might be infinite
+        constexpr double shortest = 1e-300; // smaller numbers might have an infinite inverse
         if (time > shortest) pixels_per_time = plot_width / time;
     }
 

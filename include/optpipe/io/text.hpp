@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// The result of one method on a problem: the measures of its schedule, or the reason why it has none.
+/// The result of one method on a problem: the measures of its schedule, or the reason why the method has no schedule.
 struct comparison_row {
     std::string method;
     std::optional<measures> result;
@@ -51,8 +51,8 @@ struct baseline {
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists how far their objectives exceed this one. If some methods have no
-/// schedule, there is one more line for each reason.
+/// there are other methods, a second line lists the excess of their objectives over this schedule's objective. If some
+/// methods have no schedule, there is one more line for each reason.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

@@ -13,8 +13,8 @@ namespace optpipe {
 struct grid_options {
     /// Number of columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded. Its start and its end are then shown in full, and
-    /// the time in between takes one line.
+    /// If a schedule needs more lines per rank, it is folded: its start and its end are shown in full, and the time in
+    /// between takes one line.
     std::size_t most_bands = 8;
     /// Number of lines per rank for the start of a folded schedule, and again for its end.
     std::size_t end_bands = 2;

@@ -59,8 +59,8 @@ private:
 struct trace_options {
     /// Patterns for the names of operations. If the list is empty, names must be labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank that the trace shows, needed if patterns have no `{stage}`. All operations then belong to the rank's
-    /// only stage.
+    /// The rank that the trace shows, needed if patterns have no `{stage}`. If the patterns have no `{stage}`, all
+    /// operations belong to the rank's only stage.
     std::optional<optpipe::rank> rank{};
     /// The plan that was run, which determines the storage options. Without a plan, storage options are inferred from
     /// the operations in the trace, as far as possible.

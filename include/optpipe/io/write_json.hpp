@@ -123,7 +123,7 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
-/// The communication times and the kind of a layer, on which its pairs depend.
+/// The communication times of a layer, and the layer's kind.
 inline std::string json_comm(const layer_costs& layer) {
     std::string text;
     if (layer.forward_comm > duration{}) text += ", \"forward_comm\": " + json_number(layer.forward_comm.value());

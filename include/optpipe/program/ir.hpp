@@ -205,7 +205,7 @@ struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position of the lane in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// The operation, unless this is an exchange. For a pair, this is its forward.
+    /// The operation, unless this is an exchange. The forward, if the instruction is a pair.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
     /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Inputs come
@@ -218,7 +218,7 @@ struct instruction {
     /// The position of the instruction's first wait in `rank_program::waits`, and the number of its waits.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
-    /// The marker that is recorded after the instruction, if another instruction waits for this one.
+    /// The marker that is recorded after the instruction, if another instruction waits for this instruction.
     marker_id records = no_marker;
     /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
     /// and links are those of the forward. The instruction's waits and its marker are those of the pair.
@@ -258,8 +258,8 @@ struct rank_program {
     /// Host memory is divided into parts of this size in bytes. No segment on the host crosses from one part into the
     /// next. 0 if host memory isn't divided.
     std::size_t host_part = 0;
-    /// Whether the program consists of forwards only, for evaluation and inference. Such a program has no stashes,
-    /// backwards, reductions or updates.
+    /// Whether the program consists of forwards only, for evaluation and inference. A program of forwards only has no
+    /// stashes, backwards, reductions or updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -284,7 +284,7 @@ template <class Visit> void for_each_operation_of(const rank_program& p, const i
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;
-    /// The operation. For a pair, this is its forward.
+    /// The operation, or the forward of a pair.
     operation op{};
     /// For a message, the other rank.
     rank peer{};

@@ -11,8 +11,8 @@
 namespace optpipe {
 
 /// Lowers a schedule to the programs that run it, one per rank. Every lane runs its instructions in the order of the
-/// schedule. Instructions wait for their inputs, and for memory that must be freed first. Thus the programs follow the
-/// plan, whatever the actual durations are.
+/// schedule. Instructions wait for their inputs, and for memory that must be freed first. Programs follow the plan,
+/// whatever the actual durations are.
 ///
 /// The device arena of each rank is as large as the peak of the plan, except for rounding of sizes. With
 /// `part_placement::contiguous`, the arena also has gaps between stashes. The buffers of messages take additional
@@ -22,7 +22,7 @@ namespace optpipe {
 /// The ranks of a group send each other their partial results. A pair is one instruction with the buffers, waits and
 /// messages of its forward and its backward. `check_programs` accepts the programs.
 ///
-/// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
+/// Refuses a schedule that `validate` or, with `forward_only`, `validate_forward_only` rejects. Refuses a schedule that
 /// swaps two stashes at the same instant although memory is full, because neither stash can move first. Refuses a
 /// schedule that exceeds a memory limit with the requested placement, or that offloads a stash larger than one part of
 /// host memory (`host_part`). Takes O(b n log n) time for n operations, if a rank holds up to b buffers at once.

@@ -393,8 +393,8 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// The buffer of an instruction's only link of this kind; `no_buffer` if there is no such link, or if there are
-    /// several.
+    /// The buffer of the link of `i` with the given properties; `no_buffer` if not exactly one link has these
+    /// properties.
     [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
@@ -516,8 +516,8 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks that the F of a slice makes its keys and values, and that it uses the keys and values of all earlier
-    /// slices.
+    /// Checks that the F of a slice makes the attention keys and values of the slice, and uses the keys and values of
+    /// all earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;

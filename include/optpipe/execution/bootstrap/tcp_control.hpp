@@ -96,7 +96,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // If the pipe is full, the reader is woken without this byte.
+        // If the pipe is full, nothing is written, and the reader wakes because of earlier bytes.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {

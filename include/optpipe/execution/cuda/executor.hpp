@@ -149,12 +149,12 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor owns the graph, and destroys
-    /// it in its destructor. `capture` can't be used with `options::record_times`. No work may be running when
-    /// `capture` is called. The lanes, and the memory that they use, must still exist when the graph is launched.
-    /// Throws `execution_error` if the step can't be issued. If an operation fails, all ranks throw its error.
+    /// Captures the commands that `issue()` puts into the lanes as one graph. The graph is destroyed together with the
+    /// executor. `capture` can't be used with `options::record_times`. No work may be running when `capture` is called.
+    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
+    /// if the step can't be issued. If an operation fails, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
-    /// Captures one graph with the steps of all executors in `all`, which one thread issues.
+    /// Captures one graph with the steps of all executors in `all`. The calling thread issues all steps.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
         OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
         const current_device here{place_.device};
@@ -168,7 +168,7 @@ public:
         return step_graph{steps_.size() - 1};
     }
     /// Starts a captured step after all captured steps that this executor has launched. `finish` waits for the step.
-    /// Call `finish` between a captured step and an issued step, because nothing else keeps these two in order.
+    /// Call `finish` between a captured step and an issued step, because they could otherwise run at the same time.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {

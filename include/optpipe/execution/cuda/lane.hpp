@@ -240,7 +240,7 @@ public:
 
 private:
     friend struct flow;
-    /// Makes a second handle of the lane, which is passed to work. This handle owns nothing.
+    /// Makes a handle of the lane that is passed to work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -253,8 +253,7 @@ private:
     detail::lane_state* state_;
 };
 
-/// Moves commands from lanes into streams. Callers of these functions hold the group's mutex, which is released while a
-/// model launches.
+/// Moves commands from lanes into streams. Callers hold the group's mutex, which is released while a model launches.
 struct flow {
     using state = detail::lane_state;
     using kind = detail::command_kind;

@@ -63,8 +63,8 @@ inline constexpr std::size_t page_bytes = 4096;
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A larger range
-/// starts at the beginning of a part.
+/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A range that is
+/// larger than one part starts at the beginning of a part.
 class page_range {
 public:
     page_range() = default;

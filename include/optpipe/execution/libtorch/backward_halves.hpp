@@ -149,8 +149,8 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
 }
 
 /// The first node of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
-/// backward for the input alone stops before this node. The node passes the inputs on without holding them. Leaf
-/// tensors would hold them.
+/// backward for the input alone stops before this node. Unlike leaf tensors, the node passes the inputs on without
+/// holding them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
     /// `anchor` is any tensor that requires a gradient. `gradients` must outlive the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,

@@ -116,17 +116,16 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
     return freed;
 }
 
-/// Memory of stashes for lanes that run tasks later than these are issued, such as CUDA streams. The allocator gives
-/// freed memory to the next tensor of the lane that allocated it, even if other lanes still use this memory. Memory
-/// whose last user is a task of another lane is therefore held longer. The memory is freed when the allocating lane
-/// starts a task that runs after the last user, according to the program's markers. No lane and no thread waits for
-/// memory to become free.
+/// Memory of stashes for asynchronous lanes, such as CUDA streams. The allocator gives freed memory to the next tensor
+/// of the lane that allocated it, even if other lanes still use this memory. Memory whose last user is a task of
+/// another lane is therefore held longer. The memory is freed when the allocating lane starts a task that runs after
+/// the last user, according to the program's markers. No lane and no thread waits for memory to become free.
 ///
 /// Each lane has memory of its own, so LibTorch may take more memory than planned. The excess can reach the memory of
 /// all stashes that are reloaded at the same time.
 ///
-/// Host memory isn't tied to a lane, so any thread could get it as soon as it is freed. Until the end of the step, the
-/// rank therefore keeps this memory for its own later offloads.
+/// Host memory isn't tied to a lane, so other threads could reuse freed host memory too early. Until the end of the
+/// step, the rank keeps freed host memory for its own later offloads.
 ///
 /// All calls come from the thread that issues the tasks, but autograd's thread may call `retire`, too.
 class held_memory : public stash_memory {

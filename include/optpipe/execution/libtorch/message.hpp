@@ -105,7 +105,7 @@ private:
     }
 
     std::vector<slot> slots_{};
-    std::size_t bytes_ = 0; // of the tensors
+    std::size_t bytes_ = 0; // total size of the tensors
 };
 
 /// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so

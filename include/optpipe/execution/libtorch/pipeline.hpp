@@ -27,9 +27,9 @@ namespace optpipe::libtorch {
 
 /// Options for running a pipeline.
 struct pipeline_options {
-    /// Number of bytes per unit of memory, as in `lowering_options`. Used for the report.
+    /// Number of bytes per unit of memory, as in `lowering_options`, for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. Used for the measured schedule.
+    /// Duration of the problem's unit of time, for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
     /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
     /// machine.

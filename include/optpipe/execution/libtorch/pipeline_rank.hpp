@@ -54,7 +54,7 @@ inline bool splits_backwards(const rank_program& program) {
         return each.kind == instruction_kind::compute && each.op.kind == operation_kind::backward_input;
     });
 }
-/// Throws `error` if LibTorch can't run the programs, and `input_error` if they have errors.
+/// Throws `error` if LibTorch can't run the programs, and `input_error` if the programs have errors.
 inline void check_training(const problem& p, const per_rank<rank_program>& programs, const training& model) {
     require_plain(p, "LibTorch runs a plan");
     if (model.stages.size() != p.graph.stages())

@@ -19,8 +19,8 @@ namespace optpipe::libtorch {
 }
 
 /// Sets the state of a device's default random generator, and restores the old state at the end. Only one
-/// `random_scope` of a process is active at a time. Ranks that are threads share this generator, so their stages take
-/// turns if they draw random numbers.
+/// `random_scope` of a process is active at a time. Ranks that are threads share the generator of a device, so stages
+/// that draw random numbers take turns.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)

@@ -66,7 +66,7 @@ private:
 
 /// Options for running the operations of a rank.
 struct rank_options {
-    /// Number of bytes in the problem's unit of memory. Used for the report.
+    /// Number of bytes in the problem's unit of memory, for the report.
     double bytes_per_unit = 1.0;
     /// Duration of the problem's unit of time. If this is set, each operation takes at least its planned time. Must be
     /// empty if lanes aren't threads.

@@ -134,8 +134,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The saved tensors of a part of a stage that is recomputed. The tensors are dropped after the part's forward, and
-/// recomputed from the part's inputs with the same random state and autocast.
+/// The saved tensors of a recomputed part of a stage. The tensors are dropped after the part's forward, and recomputed
+/// from the part's inputs with the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)

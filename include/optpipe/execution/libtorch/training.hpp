@@ -67,8 +67,8 @@ struct training {
     std::function<tensors(std::size_t step, microbatch)> input;
     /// Returns the loss of a microbatch, which is a scalar. A step minimizes the mean over the microbatches.
     std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
-    /// For each storage option, by name: the parts (`part`) that it recomputes. An option that recomputes, but isn't in
-    /// this map, recomputes the entire stage.
+    /// For each storage option, by name: the parts (`part`) of the stage that are recomputed. An option that
+    /// recomputes, but isn't in this map, recomputes the entire stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
     /// Whether the stages can split their backwards. Must be false if some operation's backward can't run once for the
     /// input and once for the weights. If false, plans must have only full backwards (`problem::split_backward`).

@@ -66,7 +66,7 @@ public:
         missing_ = "no notices";
     }
 
-    /// The error that ended the run. Empty until this rank knows the error, or if there is none.
+    /// The error that ended the run. Empty if the run has no error, or if this rank doesn't know the error yet.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
     /// A list, as text, of the ranks that didn't answer at the end, or that still have running messages. May be empty.

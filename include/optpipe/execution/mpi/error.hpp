@@ -41,8 +41,8 @@ inline void check(int code, const char* call) {
     if (code != MPI_SUCCESS) throw error{code, call};
 }
 
-/// Waits for the request. Returns whether it completes within `patience`. Sleeps briefly between queries, because MPI
-/// can only be polled.
+/// Waits for the request. Returns whether the request completes within `patience`. Sleeps briefly between queries,
+/// because MPI can only be polled.
 [[nodiscard]] inline bool wait(MPI_Request& request, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {

@@ -15,7 +15,7 @@
 namespace optpipe::mpi {
 
 /// A rank that is a process. The rank's lanes are threads, its buffers are in CPU memory, and MPI carries its messages.
-/// Only the thread that issues may use it.
+/// Only the thread that issues may use an executor.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}

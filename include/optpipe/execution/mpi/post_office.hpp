@@ -256,8 +256,8 @@ private:
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns whether there was
-    /// such a message.
+    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns false if no message
+    /// has arrived.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;

@@ -270,7 +270,7 @@ private:
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
     /// The next entry for a running message. The number of entries is limited to the number of commands for which the
-    /// lanes have room. At this limit, the oldest entry is reused.
+    /// lanes have room. Once the limit is reached, the oldest entry is reused.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -292,7 +292,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Calls `issue(device memory, stream)`, and waits until the work that it puts into the stream has ended.
+    /// Calls `issue(device memory, stream)`, and waits until all work in the stream has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -336,7 +336,7 @@ private:
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
 /// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
-/// throws an error that names itself.
+/// throws an error that names the rank that detected it.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.

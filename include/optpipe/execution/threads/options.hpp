@@ -17,8 +17,8 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// Returns the time for which a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. The label
-/// is that of the send, so its `peer` is the receiving rank.
+/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. `sent` is
+/// the label of the send, so `sent.peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.

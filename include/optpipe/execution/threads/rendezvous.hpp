@@ -46,7 +46,7 @@ struct message_offer {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    /// The time when this end was ready.
+    /// The time when this end of the message was ready.
     nanoseconds ready{};
     exchange_gate* gate = nullptr;
 };
@@ -57,7 +57,7 @@ public:
     /// Offers one end of a message. Called by the lane to which the offer's gate belongs. The carrier calls the gate
     /// when the message has arrived. A wrong message is reported as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any longer.
+    /// Withdraws an offer after a failure. After the call, the data of `mine` isn't used any longer.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:

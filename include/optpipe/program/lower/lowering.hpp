@@ -486,7 +486,8 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if this stage is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
+    /// adjacent stage.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
@@ -511,7 +512,7 @@ private:
     /// Indexed by copy of a value: the size in bytes, the buffer that holds the copy, and the number of uses that
     /// aren't written yet.
     std::vector<std::size_t> copy_bytes_;
-    /// Indexed by operation: the position of its instruction.
+    /// Indexed by operation: the position of the operation's instruction.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> held_;
     std::vector<std::size_t> uses_left_;

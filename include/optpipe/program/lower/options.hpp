@@ -34,7 +34,7 @@ enum class part_placement : std::uint8_t {
                 ///< `cuda::lowering_defaults`
 };
 
-/// States how much of the memory that W needs is already held by the forward, for one storage option of a stage.
+/// For one storage option of a stage: how much of the memory that W needs is already held by the forward.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
@@ -71,7 +71,8 @@ struct lowering_options {
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
     /// on a separate lane, after the stage's last weight gradient and before the stage's update. All pipelines that
-    /// reduce together must run the same programs. The pipelines then reduce in the same order, and can't deadlock.
+    /// reduce together must run the same programs. Otherwise, the pipelines could reduce in different orders and
+    /// deadlock.
     bool reduce = false;
     /// Whether the schedule consists of forwards only (`forward_schedule`), for evaluation and inference. Excludes
     /// `update` and `reduce`.

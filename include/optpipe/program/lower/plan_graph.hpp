@@ -192,7 +192,7 @@ private:
     const problem* problem_;
     std::vector<timed_operation> operations_;
     operation_numbering<any_graph> number_;
-    /// Indexed by operation: its position in `operations_`.
+    /// Indexed by operation: the operation's position in `operations_`.
     std::vector<std::size_t> place_of_;
     duration slack_;
     handed_values values_;

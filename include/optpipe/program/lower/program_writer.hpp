@@ -59,7 +59,7 @@ public:
         program_.buffers.push_back(b);
         return id;
     }
-    /// Ends the use of the buffer after the next instruction, which ends at `instant` in the plan.
+    /// Ends the use of the buffer after the next instruction. In the plan, the next instruction ends at `instant`.
     void release(buffer_id id, std::size_t instant) {
         auto& b = program_.buffers[id.position()];
         b.last_use = next();

@@ -73,7 +73,7 @@ public:
     /// Whether the stash is kept until a backward. Otherwise, the stash is freed at the end of F.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
-    /// Number of bytes of the stash of `op` with this role.
+    /// Size in bytes of the part `role` of the stash of `op`.
     [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
         const auto& stash = (*this)(op);
         switch (role) {
