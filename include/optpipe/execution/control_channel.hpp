@@ -51,10 +51,9 @@ template <class C> concept has_minimum = requires(C& by) {
 /// results may arrive at any time, and are stored until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
-/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, the
-/// channel is unusable. Every call on every rank then throws `execution_error`, which names the failed rank. Two calls
-/// still return normally: `cancel`, and a `minimum()` whose result has already arrived. Only one thread at a time may
-/// use the channel.
+/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every
+/// call on every rank throws `execution_error`, which names the failed rank. Two calls still return normally: `cancel`,
+/// and a `minimum()` whose result has already arrived. Only one thread at a time may use the channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;

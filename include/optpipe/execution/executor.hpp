@@ -72,7 +72,7 @@ struct task_times {
 };
 
 /// A lane that records the times of its tasks (launches, copies, exchanges) in the order of the tasks. `forget_times`
-/// discards all times recorded until then. Times are valid only after the executor has finished.
+/// discards all recorded times. Times are valid only after the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;

@@ -34,7 +34,7 @@ public:
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The decision that follows from this state. The decision is final if the state has all gradients. If the sum of
-    /// squares isn't finite, the step is skipped. Otherwise, gradients with a norm above `max_norm` are scaled down to
+    /// squares isn't finite, the step is skipped. Gradients with a finite norm above `max_norm` are scaled down to
     /// `max_norm`. The squares are summed in the order of stages, so the order of ranks doesn't change any bit of the
     /// sum.
     [[nodiscard]] update_decision decision(double max_norm) const;

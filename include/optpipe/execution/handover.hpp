@@ -255,8 +255,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// Holds the plan under way, once this rank has loaded the plan. Until then, holds the last plan that was replaced
-    /// or dropped. The preparer destroys the old plan when the next plan arrives.
+    /// Holds the plan under way, once this rank has loaded the plan. Before a plan is loaded, holds the last plan that
+    /// was replaced or dropped. The preparer destroys the old plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -63,8 +63,8 @@ private:
 /// post-validation, a rank adds its own gradients to the state that it receives from the previous ranks. The rank makes
 /// its updates with this state, and passes the state on. The last rank knows all gradients, and tells all ranks the
 /// decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its first
-/// backward. If a rank made its updates with another decision, it revises them (`revise`). Parameters are then bitwise
-/// the same as with a barrier.
+/// backward. If a rank made its updates with another decision, it revises them (`revise`). After the revision,
+/// parameters are bitwise the same as with a barrier.
 ///
 /// If any rank must revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
 /// the revision is void, because some of its forwards used wrong parameters. In a void step, all remaining computations

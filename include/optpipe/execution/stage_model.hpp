@@ -109,8 +109,8 @@ struct backward_task {
     storage_index storage = 0;
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
-    /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
-    /// of the output. `input` is the first of these gradients.
+    /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
+    /// all `inputs`. `input` is the first of these gradients.
     std::span<const received_value> inputs{};
     /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
     /// `output` is the first of these buffers.
@@ -208,8 +208,8 @@ template <class M> concept has_message = requires(M& model, const task_label& wh
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
 
-/// A model for evaluation or inference. Such a model declares `static constexpr bool forward_only = true;`, and needs
-/// only `forward`. A program with any other task can't be loaded for such a model.
+/// A model for evaluation or inference. A forward-only model declares `static constexpr bool forward_only = true;`, and
+/// needs only `forward`. A program with any other task can't be loaded for a forward-only model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

@@ -41,8 +41,8 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 /// to another match by their order in each direction, whatever their lanes. All messages of an exchange progress
 /// together. The exchange ends once each message has been matched, received data may be read, and sent data may be
 /// overwritten. A send must not wait for anything other than its receiver. Data must stay in place until the exchange
-/// ends. If the training engine owns messages and gives no addresses, messages have no bytes. The engine's own
-/// transport then identifies messages by their labels.
+/// ends. If the training engine owns messages and gives no addresses, messages have no bytes, and the engine's own
+/// transport identifies messages by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

@@ -38,10 +38,11 @@ struct megatron_settings {
 /// the interleaved schedule of Narayanan et al., a group has R microbatches.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// The settings of Megatron-Core that express a schedule as well as possible, and a list of what they don't express.
-/// Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses stages that aren't in loop
-/// placement, because Megatron has no other placement. Refuses several stages on a single rank, and too few
-/// microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't allow.
+/// The settings of Megatron-Core that express a schedule as well as possible, and a list of properties that the
+/// settings don't express. Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses
+/// stages that aren't in loop placement, because Megatron has no other placement. Refuses several stages on a single
+/// rank, and too few microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't
+/// allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 

@@ -225,9 +225,9 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// A send has certainly ended if the receiver posted its receive before sending an input that has arrived. The wait
-    /// for a send follows the first computation with such an input, so waits are short and sent data is freed early.
-    /// All other waits are at the end.
+    /// An input proves that a send has ended if the receiver of the send posted its receive before sending the input.
+    /// The wait for a send follows the first computation whose input proves that the send has ended, so waits are short
+    /// and sent data is freed early. All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

@@ -173,8 +173,8 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // Times in a schedule file can be too large for doubles to represent `first + 1`. The loop therefore also ends
-        // at a limit on `i`.
+        // The loop also ends at a limit on `i`, because times in a schedule file can be too large for doubles to
+        // represent `first + 1`.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {

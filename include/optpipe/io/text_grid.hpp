@@ -13,8 +13,8 @@ namespace optpipe {
 struct grid_options {
     /// Number of columns per line.
     std::size_t width = 100;
-    /// If a schedule needs more lines per rank, it is folded: its start and its end are shown in full, and the time in
-    /// between takes one line.
+    /// Largest number of lines per rank. A longer schedule is folded: its start and its end are shown in full, and the
+    /// time in between takes one line.
     std::size_t most_bands = 8;
     /// Number of lines per rank for the start of a folded schedule, and again for its end.
     std::size_t end_bands = 2;

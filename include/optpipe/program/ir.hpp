@@ -205,7 +205,7 @@ struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position of the lane in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// The operation, unless this is an exchange. The forward, if the instruction is a pair.
+    /// The operation, or the forward of a pair. Unused for an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
     /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Inputs come

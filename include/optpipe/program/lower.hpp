@@ -70,9 +70,9 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
 ///
-/// Stashes may be split, but values that are handed on in device memory can't be split. The arena may therefore exceed
-/// the plan's peak. A second attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each
-/// attempt is made only if the previous one exceeds the peak.
+/// Stashes may be split. Values that are handed on in device memory can't be split, so the arena may exceed the plan's
+/// peak. A second attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each attempt is made
+/// only if the previous attempt exceeds the peak.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

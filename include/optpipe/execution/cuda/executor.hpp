@@ -53,8 +53,8 @@ public:
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
     /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
-    /// has allocated its weights. A plan may then use these bytes for stashes and messages. All ranks on the device
-    /// share the bytes.
+    /// has allocated its weights. A plan may use the free bytes for stashes and messages. All ranks on the device share
+    /// the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;

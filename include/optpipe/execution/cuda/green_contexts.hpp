@@ -12,8 +12,8 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks. The kernels of different virtual ranks can
-/// then run at the same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
+/// Splits the multiprocessors of one device among several virtual ranks. Kernels of different virtual ranks can run at
+/// the same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so that
 /// programs needn't be linked with the driver.

@@ -182,11 +182,11 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
-/// threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds back all
-/// later commands. When the other thread issues the second end, that thread also issues the held commands of the first
-/// lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command into a
-/// lane, or finishes.
+/// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
+/// when the threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds
+/// back all later commands. When the other thread issues the second end, that thread also issues the held commands of
+/// the first lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command
+/// into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -240,7 +240,7 @@ public:
 
 private:
     friend struct flow;
-    /// Makes a handle of the lane that is passed to work. The handle owns nothing.
+    /// A handle of the lane, for use by work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -285,7 +285,7 @@ struct flow {
             // The calling thread may belong to a rank on another device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // another rank has failed in the meantime
+        } catch (const execution_error& e) { // another rank has failed
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -334,7 +334,7 @@ private:
                 if (!is_issued) break;
                 s->held.pop_front();
                 s->is_offered = false;
-                if (launches) return true; // lanes may have been added or removed meanwhile
+                if (launches) return true; // other threads may add or remove lanes during a launch
             }
         return any;
     }

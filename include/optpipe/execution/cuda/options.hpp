@@ -35,8 +35,8 @@ struct options {
     /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
     /// Largest number of bytes of host memory that one call pins, rounded up to pages. The limit exists because drivers
-    /// refuse to pin very many pages at once. Should equal `lowering_options::host_part`. Otherwise, data that crosses
-    /// the end of a pinned part is copied in two pieces.
+    /// refuse to pin very many pages at once. Should equal `lowering_options::host_part`, because data that crosses the
+    /// end of a pinned part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel for failures, or null. The executor tells the channel immediately if this rank fails. While this
     /// rank waits for its device or for NCCL, the executor polls the channel for failures of other ranks. `finish`

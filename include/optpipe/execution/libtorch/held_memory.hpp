@@ -89,9 +89,9 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 } // namespace detail
 
-/// Maps an operation to the operations whose memory can be freed when the mapped operation starts. Each of these
-/// operations was the last user of memory of the mapped operation's lane, and has certainly ended. Each operation is
-/// listed once, for the earliest operation that can use the freed memory.
+/// Maps an operation to the operations whose memory can be freed when the mapped operation starts. A listed operation
+/// was the last user of memory of the mapped operation's lane, and has certainly ended. Each operation is listed once,
+/// for the earliest operation that can use the freed memory.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;
@@ -118,8 +118,8 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 /// Memory of stashes for asynchronous lanes, such as CUDA streams. The allocator gives freed memory to the next tensor
 /// of the lane that allocated it, even if other lanes still use this memory. Memory whose last user is a task of
-/// another lane is therefore held longer. The memory is freed when the allocating lane starts a task that runs after
-/// the last user, according to the program's markers. No lane and no thread waits for memory to become free.
+/// another lane is held longer. The memory is freed when the allocating lane starts a task that runs after the last
+/// user, according to the program's markers. No lane and no thread waits for memory to become free.
 ///
 /// Each lane has memory of its own, so LibTorch may take more memory than planned. The excess can reach the memory of
 /// all stashes that are reloaded at the same time.

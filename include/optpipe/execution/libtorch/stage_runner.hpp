@@ -233,7 +233,7 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
 }
 
 /// Computes the gradients of the inputs, and those of weights that are used in several places. Stores in `arrived` the
-/// gradients at the nodes where weights branch off. The result has one edge for each of these gradients, in the same
+/// gradients at the nodes where weights branch off. The result has one edge for each gradient in `arrived`, in the same
 /// order.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {

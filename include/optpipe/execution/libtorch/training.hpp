@@ -22,8 +22,8 @@ namespace optpipe::libtorch {
 /// may wait until the forward has drawn its random numbers.
 ///
 /// An output without influence on the loss has no gradient, as in the unsplit model. If the next stage is on another
-/// rank's GPU, however, such an output has a gradient of zeros. Weights that influence only such outputs then have
-/// gradients of zeros, too. An optimizer may change these weights.
+/// rank's GPU, however, an output without influence on the loss has a gradient of zeros. Weights without influence on
+/// the loss may also have gradients of zeros, and an optimizer may change these weights.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};
@@ -78,7 +78,7 @@ struct training {
     std::uint64_t seed = 0;
 };
 
-/// The seed of a stage's random numbers for a microbatch, computed from `training::seed`. This seed doesn't depend on
+/// The seed of a stage's random numbers for a microbatch, computed from `training::seed`. The seed doesn't depend on
 /// the plan. Seeds of different trainings are far apart in their lower 32 bits, because LibTorch's CPU generator uses
 /// only these bits.
 [[nodiscard]] inline std::uint64_t seed_of(const training& model, std::size_t step, stage s, microbatch m,

@@ -175,8 +175,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. When messages are aborted, their streams continue. A later sum would then use data
-    /// that never arrived.
+    /// Aborts sums before messages. The streams of aborted messages continue, so a later sum would use data that never
+    /// arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
@@ -378,8 +378,8 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Tells the other ranks of the exception that is being handled, and throws it as an `execution_error`. Rethrows
-    /// the failure of another rank unchanged.
+    /// Tells the other ranks of the current exception, and throws the exception as an `execution_error`. Rethrows the
+    /// failure of another rank unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {

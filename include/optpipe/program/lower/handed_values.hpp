@@ -29,10 +29,10 @@ struct value_copy {
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, if an edge holds the data, or if the copy contains attention keys and values. Otherwise 0,
-    /// because the problem doesn't state a size.
+    /// The size of the copy, or 0 if the problem doesn't state the size. A problem states sizes only for data that
+    /// edges hold, and for attention keys and values.
     memory_size held{};
-    /// Whether the schedule counts the copy as device memory of its rank. The copy then counts from `produced_by` to
+    /// Whether the schedule counts the copy as device memory of its rank. A planned copy counts from `produced_by` to
     /// the instant `until`.
     bool is_planned = false;
     duration last_end{};
@@ -76,7 +76,7 @@ struct planned_message {
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
 /// copy of an activation, and all messages are sent from a second copy. An activation is sent once to each other rank
-/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank. This copy is sent
+/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank, and the copy is sent
 /// when the consumer needs the value. Each gradient goes to only one stage.
 class handed_values {
 public:

@@ -50,9 +50,9 @@ struct lowering_options {
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
     /// edge holds memory, the size of that memory is used instead. If 0, the training engine itself moves activations
-    /// and gradients, and the program only determines the order. Each message is then a send and a receive of 0 bytes,
-    /// whose labels name the tensor. Tasks have no input and output buffers. No memory is reserved for messages, and no
-    /// task waits for message memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// and gradients, and the program only determines the order. Messages of 0 bytes are sends and receives whose
+    /// labels name the tensor. Tasks have no input and output buffers. No memory is reserved for messages, and no task
+    /// waits for message memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
     /// stages, and of its gradient. Missing entries default to `message_bytes`.
@@ -71,8 +71,7 @@ struct lowering_options {
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
     /// on a separate lane, after the stage's last weight gradient and before the stage's update. All pipelines that
-    /// reduce together must run the same programs. Otherwise, the pipelines could reduce in different orders and
-    /// deadlock.
+    /// reduce together must run the same programs, because pipelines that reduce in different orders could deadlock.
     bool reduce = false;
     /// Whether the schedule consists of forwards only (`forward_schedule`), for evaluation and inference. Excludes
     /// `update` and `reduce`.
