@@ -33,12 +33,11 @@ struct arena_sizes {
 enum class buffer_owner : std::uint8_t {
     library, ///< the library: buffers are in the arenas of the executor's memory
     engine,  ///< the training engine: buffers are tensors, which the engine allocates and frees as the program runs.
-             ///< The library allocates no memory for these tensors, and doesn't know their addresses. The sizes in the
-             ///< program are upper limits for the engine
+             ///< The library neither allocates the tensors nor knows their addresses. The sizes in the program are
+             ///< upper limits for the engine
 };
 /// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The training engine finds
-/// its tensors by stage, microbatch and storage option, which are in every task and in every label of a copy or
-/// message.
+/// its tensors by stage, microbatch and storage option, which all tasks and labels contain.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< the owner of stashes on the device and on the host
     buffer_owner messages = buffer_owner::library;

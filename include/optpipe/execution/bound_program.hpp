@@ -32,8 +32,8 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// Results that the stages of a group compute in their forwards. A gradient gets the results of all stages of
-        /// its group. A forward hands its own result to the gradients of the group.
+        /// Results that the stages of a group compute in their forwards. The gradients of a group get the results of
+        /// all stages of the group. A forward passes its result to the gradients of its group.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
         std::span<const slice_memory> keys_values{};
@@ -46,7 +46,8 @@ public:
         /// Position of the task's first entry in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
-        /// For a pair, its backward. `pair_memory` is the memory that the pair takes while it runs.
+        /// If the task is a pair, the backward of the pair. `pair_memory` is the memory that the pair takes while it
+        /// runs.
         const task* backward = nullptr;
         stash_part pair_memory{};
     };
@@ -96,7 +97,7 @@ private:
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;
-    /// Pieces of stashes of which only a part is offloaded. The container is a deque, because tasks point to its
+    /// Pieces of stashes that are offloaded only in part. The container is a deque, because tasks point to its
     /// elements.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// Duration of a problem's unit of time on the clock, in nanoseconds. It may be fractional.
+/// Duration of a problem's unit of time on the clock, in nanoseconds. The number may be fractional.
 using clock_time = std::chrono::duration<double, std::nano>;
 
 /// A time of the problem, converted to the clock and rounded down to a nanosecond.

@@ -42,19 +42,18 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// Semantics: `publish(text)` on rank 0 sends a text of any length to all ranks, including rank 0. `next_published()`
 /// returns the next text that has arrived, or nothing. Texts arrive in the order in which they were published.
-/// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns these texts one by one. Texts
-/// of the same rank stay in order.
+/// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns the reported texts one by one.
+/// Texts of the same rank stay in order.
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
 /// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the
-/// previous one. When rank 0 gets a result, it also has all reports that ranks sent before they joined that all-reduce.
-/// Texts and results may arrive at any time, and are stored until the rank asks for them.
+/// previous one. A report arrives at rank 0 before the result of any all-reduce that its sender joins later. Texts and
+/// results may arrive at any time, and are stored until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
-/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, the
-/// channel is unusable: every call on every rank throws `execution_error`, which names the failed rank. The only
-/// exceptions are `cancel`, and a `minimum()` whose result has already arrived. Only one thread at a time may use the
-/// channel.
+/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every
+/// call on every rank throws `execution_error`, which names the failed rank. Two calls still return normally: `cancel`,
+/// and a `minimum()` whose result has already arrived. Only one thread at a time may use the channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -75,7 +74,7 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 /// may use `send` and `receive`. Another thread may use the other functions of the control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class C> consteval bool check_control_channel() {
     static_assert(has_place<C>, "control channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_publish<C>, "control channel: needs `void publish(std::string_view)`");
@@ -89,7 +88,7 @@ template <class C> consteval bool check_control_channel() {
     return control_channel<C>;
 }
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class C> consteval bool check_peer_channel() {
     static_assert(has_place<C>, "peer channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_send<C>, "peer channel: needs `void send(rank to, std::string_view)`");

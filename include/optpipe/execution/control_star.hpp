@@ -20,8 +20,8 @@ struct control_letter {
         text,  ///< a published text on its way from rank 0, or a report on its way to rank 0
         value, ///< a value (`begin_minimum`) on its way to rank 0, or the least value of all ranks on its way from rank
                ///< 0
-        peer,  ///< a text from one rank to another, sent by way of rank 0; on the way to rank 0, `value` is the
-               ///< receiver, and on the way from rank 0, the sender
+        peer,  ///< a text from one rank to another, sent by way of rank 0;
+               ///< on the way to rank 0, `value` is the receiver; on the way from rank 0, `value` is the sender
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] std::optional<std::string> next_published();
     [[nodiscard]] std::optional<rank_text> next_report();
 
-    /// Sends the text by way of rank 0, because every carrier reaches rank 0.
+    /// Sends the text by way of rank 0, which exchanges letters with every rank.
     void send_to(rank to, std::string_view text);
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
     [[nodiscard]] std::string next_of_peer(rank from);

@@ -31,11 +31,11 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 ///
 /// Semantics: `copy` appends copies from one arena to another to the lane's commands. All copies of a call end before
 /// the next command of the lane starts. `pieces`, and the memory to which they refer, must stay valid until the step
-/// ends. If the training engine owns stashes (`buffer_owners`), `pieces` is empty. The training engine then needs its
-/// own `copy_engine`, which uses the label to find the tensors.
+/// ends. If the training engine owns stashes (`buffer_owners`), `pieces` is empty. An engine that owns stashes needs
+/// its own `copy_engine`, which uses the label to find the tensors.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class C, class L> consteval bool check_copy_engine() {
     static_assert(check_lane<L>());
     static_assert(has_copy<C, L>,

@@ -14,8 +14,8 @@
 
 namespace optpipe::execution {
 
-/// The number that the launcher gives to a process, among all processes that train the model. A `rank`, in contrast,
-/// counts the processes of one pipeline.
+/// The number that the launcher gives to a process, among all processes that train the model. A `rank` is the number of
+/// a process in its pipeline.
 using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.

@@ -50,7 +50,7 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 ///
 /// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine. `commands` is
 /// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
-/// has ended. All results are then visible to the caller. `finish` throws `execution_error` if something failed on any
+/// has ended and all results are visible to the caller. `finish` throws `execution_error` if something failed on any
 /// rank: an exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed
 /// device. `finish` throws only when nothing on this rank uses the buffers any longer. The error is the same on all
 /// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
@@ -72,13 +72,13 @@ struct task_times {
 };
 
 /// A lane that records the times of its tasks (launches, copies, exchanges) in the order of the tasks. `forget_times`
-/// discards all times recorded until then. Read the times only after the executor has finished.
+/// discards all recorded times. Times are valid only after the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;
 };
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class E> consteval bool check_executor() {
     static_assert(has_lane_type<E>, "executor: needs a type `lane_type`");
     static_assert(check_lane<lane_of<E>>());

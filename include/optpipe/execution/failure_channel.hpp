@@ -12,7 +12,7 @@ class failure_channel {
 public:
     /// Announces that this rank has failed. If several ranks fail, only the failure that reaches rank 0 first counts.
     virtual void tell(const execution_error& what) = 0;
-    /// The failure of a rank, once this rank knows of it. Empty until then.
+    /// The failure of a rank. Empty as long as this rank doesn't know of a failure.
     [[nodiscard]] virtual std::optional<execution_error> failure() const = 0;
 
 protected:

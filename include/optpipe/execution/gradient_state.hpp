@@ -34,9 +34,9 @@ public:
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The decision that follows from this state. The decision is final if the state has all gradients. If the sum of
-    /// squares isn't finite, the step is skipped. If it is finite, gradients with a norm above `max_norm` are scaled
-    /// down to `max_norm`. The squares are summed in the order of stages, so the order of ranks doesn't change any bit
-    /// of the sum.
+    /// squares isn't finite, the step is skipped. Gradients with a finite norm above `max_norm` are scaled down to
+    /// `max_norm`. The squares are summed in the order of stages, so the order of ranks doesn't change any bit of the
+    /// sum.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
     /// Records the decision under which a rank made its update.
@@ -62,7 +62,7 @@ namespace optpipe::execution {
 
 namespace detail {
 
-/// The text contains this scale until a rank has made a decision.
+/// Stands for the scale in a text, if no rank has made a decision yet.
 inline constexpr double no_scale = -1.0;
 
 } // namespace detail

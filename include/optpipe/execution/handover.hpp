@@ -41,10 +41,10 @@ struct handover_result {
 /// replace their programs between the same two steps, or none do.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. This thread uses neither the lanes nor the memory of the executor.
-/// All programs of a rank share lanes and markers. Between two steps, the training thread opens any lanes and markers
-/// that the next program needs in addition, because only one thread may use an executor. A rank is ready once these are
-/// open.
+/// them and binds them to addresses in the arenas. The handover's thread uses neither the lanes nor the memory of the
+/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens additional
+/// lanes and markers for the next program, because only one thread may use an executor. A rank is ready once the
+/// additional lanes and markers are open.
 ///
 /// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
 /// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
@@ -76,8 +76,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// Publishes a plan. Call it on rank 0. All ranks run this plan as soon as all are ready. If another plan is under
-    /// way, this plan waits for it, and replaces any plan that was already waiting.
+    /// Publishes a plan. Must be called on rank 0. All ranks switch to the plan once all are ready. If another plan is
+    /// under way, the new plan waits. At most one plan waits, because the newest plan replaces an older one.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
@@ -102,14 +102,14 @@ public:
             settle(channel_.minimum());
         });
     }
-    /// Waits until the published plan is accepted or dropped, while no step runs. For plans that only suit the next
-    /// step. Throws as `step`. Contract: all ranks call this, and rank 0 has published exactly one plan since the last
-    /// plan was settled.
+    /// Waits until the published plan is accepted or dropped, while no step runs. Needed if a plan is made for the next
+    /// step only. Throws the same exceptions as `step`. Contract: all ranks call this, and rank 0 has published exactly
+    /// one plan since the last plan was settled.
     const handover_result& settle_plan() {
         cancel_if_it_fails([&] {
             for (const auto before = settled_; settled_ == before;) {
                 advance();
-                preparer_.wait(); // otherwise, the ranks would vote again and again meanwhile
+                preparer_.wait(); // avoids votes before the plan is prepared
                 advance();
                 channel_.begin_minimum(vote_);
                 settle(channel_.minimum());
@@ -124,7 +124,7 @@ public:
     }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
-    /// The next text that a rank has sent by `report`. Call it on rank 0. Texts of the same rank stay in order.
+    /// The next text that a rank has sent by `report`. Must be called on rank 0. Texts of the same rank stay in order.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
         read_reports();
         if (reports_.empty()) return std::nullopt;
@@ -158,8 +158,8 @@ private:
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // The votes on plan v. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on plan v
-    // + 1 before plan v is settled.
+    // The votes on plan `v`. The plan is settled once all ranks have voted at least `refused(v)`. No rank votes on a
+    // later plan before plan `v` is settled.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
@@ -220,7 +220,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// Separates the refusals from the other reports that have arrived. Call it on rank 0.
+    /// Separates the refusals from the other reports that have arrived. Must be called on rank 0.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();
@@ -255,8 +255,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, or, until this rank has loaded it, the last plan that was replaced or dropped. The preparer
-    /// destroys that old plan when the next plan arrives.
+    /// Holds the plan under way, once this rank has loaded the plan. Before a plan is loaded, holds the last plan that
+    /// was replaced or dropped. The preparer destroys the old plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -24,7 +24,8 @@ public:
     lane_pool& operator=(const lane_pool&) = delete;
 
     /// Returns one lane of each kind in `kinds`. Contract: all kinds differ. `commands` has the number of commands for
-    /// which each lane needs room. Opens lanes that are missing. If that fails, throws the executor's exception.
+    /// which each lane needs room. Opens lanes that are missing. Throws the executor's exception if a lane can't be
+    /// opened.
     [[nodiscard]] std::vector<lane_type*> lanes(std::span<const lane_kind> kinds,
                                                 std::span<const std::size_t> commands) {
         std::vector<lane_type*> taken;
@@ -53,8 +54,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets lanes with exactly as much room as it needs. If a later plan needs more waits, the
-        // room is doubled, so that new lanes are rarely needed.
+        // The first program gets lanes with exactly as much room as it needs. A later lane of the same kind gets twice
+        // the room that it needs, so that new lanes are rarely needed.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

@@ -18,8 +18,8 @@
 namespace optpipe::execution {
 
 /// A program that is ready to run, with addresses, lanes and markers. Only the thread that issues may use a loaded
-/// program. Executor, model, arenas and lanes must outlive it. Any thread may destroy a loaded program once its steps
-/// have ended.
+/// program. Executor, model, arenas and lanes must outlive the loaded program. Any thread may destroy a loaded program
+/// once its steps have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
@@ -102,7 +102,7 @@ private:
         back.pair_memory = t.pair_memory;
         model.overlap(on, forward_of(t), back);
     }
-    /// The data of the first value. Empty if there are no values.
+    /// The bytes of the first value. Empty if there are no values.
     template <class Value> static auto first_of(std::span<const Value> values) {
         return values.empty() ? decltype(values.front().data){} : values.front().data;
     }
@@ -177,7 +177,8 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// Buffer for the messages of one exchange, whose addresses the engine supplies.
+    /// The messages of one exchange, with addresses that the training engine supplies. The vector is reused for each
+    /// exchange.
     std::vector<message_end> messages_;
 };
 

@@ -22,14 +22,14 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation.
-/// Functions on schedules can compare this schedule with the plan.
+/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation. The
+/// result can be compared with the planned schedule.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena that are in use at the same time. A buffer is in use from the start of its first
 /// instruction to the end of its last. Memory that is freed at an instant can be taken again at the same instant. Only
-/// buffers whose instructions were measured count. If there are none, the result is 0.
+/// buffers whose instructions were measured count. If no instruction was measured, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message
@@ -77,7 +77,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
-/// Calls `visit(part, rank, times)` for each message whose end on this side was measured.
+/// Calls `visit(part, rank, times)` for each measured end of a message on the given side.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)
@@ -88,8 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message, relative to the time for a message between its ranks. 0 if the message isn't
-/// along an edge.
+/// The planned duration of a message, divided by the problem's message time between the two ranks. 0 if the message
+/// isn't along an edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;

@@ -18,7 +18,7 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
     { from.host(bytes) } -> slab;
 };
 
-/// Allocates the arenas of a rank. Each arena takes one call.
+/// Allocates the arenas of a rank. Each arena needs one call of `device` or `host`.
 ///
 /// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. The slab's
 /// `memory()` is aligned for any type; on a GPU, it is aligned to 256 bytes. If an allocation fails, `device` or `host`
@@ -26,7 +26,7 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
 /// slabs.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet.
+/// Checks the type at compile time. An error names the requirement that isn't met.
 template <class M> consteval bool check_memory() {
     static_assert(has_device_memory<M>, "memory: needs `device(std::size_t)`, which returns a movable slab with "
                                         "`std::span<std::byte> memory() const`");

@@ -31,8 +31,8 @@ struct post_validation_options {
     bool barrier = false;
 };
 
-/// The ranks, sorted by the time at which their last operation ends in a schedule. The result is 0, 1, … in ZB-H2, and
-/// the reverse in 1F1B.
+/// The ranks, sorted by the time at which their last operation ends in a schedule. The order is 0, 1, … for ZB-H2, and
+/// the reverse for 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
 /// The path of the gradient state through the ranks, as seen from one rank.
@@ -63,8 +63,8 @@ private:
 /// post-validation, a rank adds its own gradients to the state that it receives from the previous ranks. The rank makes
 /// its updates with this state, and passes the state on. The last rank knows all gradients, and tells all ranks the
 /// decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its first
-/// backward. If a rank made its updates with another decision, it revises them (`revise`). Parameters are then bitwise
-/// the same as with a barrier.
+/// backward. If a rank made its updates with another decision, it revises them (`revise`). After the revision,
+/// parameters are bitwise the same as with a barrier.
 ///
 /// If any rank must revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
 /// the revision is void, because some of its forwards used wrong parameters. In a void step, all remaining computations
@@ -80,15 +80,15 @@ private:
 /// copy of parameters and moments.
 ///
 /// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must therefore check these positions. Replicas of a pipeline (`reduce`)
+/// model that uses its input as positions must check that the positions are in range. Replicas of a pipeline (`reduce`)
 /// need bitwise equal gradients, so that all of them detect the same void steps.
 ///
 /// A step can't be captured as a graph, because the host makes the decision.
 ///
-/// Contract: all ranks run equally many steps with the same options. Ranks of one process run on separate threads. The
-/// program that runs has the same stages as the program given to the constructor. Model and channel outlive the
-/// wrapper. The calls that run tasks come from the lanes of one rank. All other calls come from the thread that issues,
-/// between two steps.
+/// Contract: all ranks run the same number of steps with the same options. Ranks of one process run on separate
+/// threads. The program that runs has the same stages as the program given to the constructor. Model and channel
+/// outlive the wrapper. The lanes of one rank make the calls that run tasks. All other calls come from the thread that
+/// issues, between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.
@@ -122,8 +122,7 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Makes all updates of the rank in the last call of a step, because the gradients of all its stages aren't known
-    /// before.
+    /// Postpones all updates to the last call of a step, when the gradients of all the rank's stages are known.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;
@@ -141,14 +140,14 @@ public:
 
     /// Whether the last step was void and must be run again. All ranks return the same value.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// Validates the updates of the last step. Call it once, after the last step. Throws the exceptions of the
+    /// Validates the updates of the last step. Must be called once, after the last step. Throws the exceptions of the
     /// executor's `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},
                     validation{this});
         on.finish();
-        is_void_ = false; // no step was run in the meantime
+        is_void_ = false; // `finish` runs no step that could be void
     }
 
 private:

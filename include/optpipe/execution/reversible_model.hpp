@@ -28,19 +28,19 @@ template <class M, class L> concept has_abandon = requires(M& model, L& on, stag
 /// A stage model whose optimizer can undo a step.
 ///
 /// Semantics: `gradient_squares` is the sum of the squares of the stage's gradients, always added in the same order.
-/// The sum isn't finite if a gradient overflowed. `update` makes the optimizer step under a decision. `update` also
-/// does all other work at the end of a step (its loss, the next data), and keeps the gradients. `revise` undoes the
-/// optimizer step, and makes it again under another decision. After `revise`, parameters and moments are bitwise the
-/// same as if `update` had used the other decision. `revise` changes nothing else, because forwards of the next step
-/// may have run. `settle` makes the update final, and the gradients may then be cleared. `abandon` discards the
-/// forwards since the last update, and their contributions to a loss. The same microbatches are then run again. All
-/// functions of this concept are called by work on the compute lane. Results and decisions are on the host. On a
-/// device, `gradient_squares` must therefore wait for the lane.
+/// The sum isn't finite if a gradient overflowed. `update` makes the optimizer step according to a decision. `update`
+/// keeps the gradients, and does all other work at the end of a step, such as work on the loss or on the next data.
+/// `revise` undoes the optimizer step, and makes it again according to another decision. After `revise`, parameters and
+/// moments are bitwise the same as if `update` had used the new decision. `revise` changes nothing else, because
+/// forwards of the next step may have run. `settle` makes the update final. After `settle`, the gradients may be
+/// cleared. `abandon` discards the forwards since the last update, and their contributions to a loss. After `abandon`,
+/// the same microbatches are run again. All functions of this concept are called by work on the compute lane. Results
+/// and decisions are on the host, so `gradient_squares` must wait for the lane if the stage is on a device.
 template <class M, class L>
 concept reversible_model = stage_model<M, L> && has_gradient_squares<M, L> && has_decided_update<M, L> &&
     has_revise<M, L> && has_settle<M, L> && has_abandon<M, L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class M, class L> consteval bool check_reversible_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_gradient_squares<M, L>, "reversible model: needs `double gradient_squares(lane&, stage)`");

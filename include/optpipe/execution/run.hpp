@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if that program is for another
-    /// rank, needs functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if `p` is for another rank, needs
+    /// functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -58,19 +58,19 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program the lanes and markers of the current program, and opens more if needed. Call it between two
-    /// steps. Throws the executor's exceptions.
+    /// Prepares `p` to run on the lanes and markers of the current program. Opens more lanes and markers if `p` needs
+    /// more. Must be called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
-    /// Makes `next` the program of the next step, and returns the previous program. Call it between two steps.
+    /// Makes `next` the program of the next step, and returns the previous program. Must be called between two steps.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
     }
 
-    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. The result names the
-    /// offload `what`. If the arenas are too small or belong to the training engine, returns false and does nothing.
-    /// Call it between two steps.
+    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. The measured times have
+    /// the label `what`. If the arenas are too small or belong to the training engine, returns false and does nothing.
+    /// Must be called between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -79,8 +79,8 @@ public:
         return true;
     }
 
-    /// Puts one step into the lanes, without waiting for it. The lanes don't order two steps, so the executor must
-    /// finish between them.
+    /// Puts one step into the lanes, without waiting for it. The executor must finish between two steps, because the
+    /// lanes don't order steps.
     void issue() { program_->issue(); }
     /// Runs one complete step. Throws `execution_error` if the step can't be completed.
     void step() {
@@ -94,8 +94,8 @@ public:
         executor_->finish();
     }
 
-    /// Times of the instructions since the last `forget_times`, in the order of the program. Call it after one complete
-    /// step.
+    /// Times of the instructions since the last `forget_times`, in the order of the program. Must be called after one
+    /// complete step.
     [[nodiscard]] std::vector<execution::task_times> times() const requires execution::timed_lane<lane_type> {
         return program_->times();
     }

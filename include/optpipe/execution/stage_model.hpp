@@ -13,8 +13,8 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
-/// possible. With `part_placement::contiguous`, a part always has a single piece, unless only some of it is offloaded.
-/// If only some of a part is offloaded, the first piece is the offloaded one, and the second piece is the rest.
+/// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is partly offloaded.
+/// A part that is partly offloaded has two pieces: the offloaded bytes, and then the resident bytes.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -41,8 +41,8 @@ struct slice_memory {
 
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` have been freed by then. The size of `kept` is the
-// largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
+// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are freed before the weight gradient. The size of
+// `kept` is the largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
 // `lowering_options::kept` specifies another size.
 
 /// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
@@ -57,15 +57,16 @@ struct forward_task {
     /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
     /// microbatch have the same option.
     storage_index storage = 0;
-    /// The inputs along all edges, sorted by stage. `input` is the first of them.
+    /// The inputs along all edges, sorted by stage. `input` is the first of these inputs.
     std::span<const received_value> inputs{};
-    /// The buffers for the output. `output` is the first of them. The same activation must be written to all buffers in
-    /// `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory. Each buffer
-    /// names its first consumer.
+    /// The buffers for the output. `output` is the first of these buffers. The same activation must be written to all
+    /// buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory.
+    /// Each buffer names its first consumer.
     std::span<const handed_value> outputs{};
-    /// The buffers for this stage's share of its group's result. All gradients of the group receive this share.
+    /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
+    /// partial result.
     std::span<const handed_value> partials{};
-    /// Keys and values of the sequence's slices up to this one, in the order of the slices. The forward writes the last
+    /// Attention keys and values of all slices of the sequence up to this slice, in order. The forward writes the last
     /// entry, which belongs to this slice.
     std::span<const slice_memory> keys_values{};
 };
@@ -78,12 +79,12 @@ struct recompute_task {
     /// Has the contents that the forward wrote.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the rest of the activation. The backward gets `kept`, `freed`, `restored_kept` and `restored_freed`
-    /// as the recomputation leaves them.
+    /// Memory for the data that the forward didn't hold. The backward gets `kept`, `freed`, `restored_kept` and
+    /// `restored_freed` as the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// Keys and values that the forwards wrote.
+    /// Attention keys and values that the forwards wrote.
     std::span<const slice_memory> keys_values{};
 };
 
@@ -92,14 +93,14 @@ struct recompute_task {
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
-    /// The gradient at the stage's output. `output` is the gradient at its input.
+    /// The gradient at the stage's output. `output` receives the gradient at the stage's input.
     std::span<const std::byte> input{};
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
     /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts together. Empty in a
-    /// full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a problem without
-    /// full backwards.
+    /// full backward. A model that writes to `added` needs the function `backward` (`has_backward`), or a problem
+    /// without full backwards.
     stash_part added{};
     /// The memory that a RECOMPUTE restored. Empty if no RECOMPUTE ran before this task. With a storage option that has
     /// `backward_extra`, this task does the recomputation itself.
@@ -108,19 +109,20 @@ struct backward_task {
     storage_index storage = 0;
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
-    /// The gradients at the output, one for each stage that used the output. The sum of these gradients is the gradient
-    /// of the output. `input` is the first of them.
+    /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
+    /// all `inputs`. `input` is the first of these gradients.
     std::span<const received_value> inputs{};
-    /// The gradients at the inputs, one for each stage from which an input came. `output` is the first of them.
+    /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
+    /// `output` is the first of these buffers.
     std::span<const handed_value> outputs{};
-    /// The shares of all stages of the group (`forward_task::partials`), including this stage.
+    /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
     std::span<const received_value> partials{};
-    /// Keys and values of the slices of the sequence up to this one.
+    /// Attention keys and values of this slice and of all earlier slices of the sequence.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values of all earlier slices of the sequence, followed by those of this slice. The
-    /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The
-    /// backward of the last slice runs first, and sets the gradients of keys and values. All other backwards add to the
-    /// gradients of earlier slices.
+    /// The gradients of attention keys and values, for all slices of the sequence up to this slice, in order. The last
+    /// slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The backward
+    /// of the last slice runs first, and sets the gradients of keys and values. The backward of every other slice adds
+    /// to the gradients of earlier slices.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair, whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
@@ -153,12 +155,12 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 ///
 /// Semantics: work on the compute lane makes the calls, in the order of the schedule, one at a time. `forward` reads
 /// the input, and writes the output and the entire stash. `freed` exists until the input gradient is done, and `kept`
-/// exists until the weight gradient is done. In the meantime, `freed` and `kept` may move to the host and back to
-/// another address. `backward_input` reads the gradient at the output and writes the gradient at the input.
-/// `backward_input` also stores all data for `backward_weight` in `kept`, `restored_kept` and `added`.
-/// `backward_weight` adds to the gradients of the parameters. Stages with frozen weights need no `backward_weight`, and
-/// stages without gradients have no backward at all. On a device, the model's functions only put work into the lane,
-/// and buffers stay valid until this work ends. An exception ends the step on all ranks.
+/// exists until the weight gradient is done. An offload and a reload may move `freed` and `kept` to another address.
+/// `backward_input` reads the gradient at the output and writes the gradient at the input. `backward_input` also stores
+/// all data for `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of
+/// the parameters. Stages with frozen weights need no `backward_weight`, and stages without gradients have no backward
+/// at all. On a device, the model's functions only put work into the lane, and buffers stay valid until this work ends.
+/// An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
@@ -169,8 +171,8 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward of two microbatches as one task, so that one of them computes while
-/// the other communicates. `overlap` does for the first task what `forward` does. For the second task, `overlap` does
-/// what `backward` does, or `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
+/// the other communicates. `overlap` runs the first task as `forward` does. `overlap` runs the second task as
+/// `backward` does, or as `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
 /// writes. A program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a
 /// `cuda::side_stream` for the second task.
 template <class M, class L>
@@ -181,7 +183,7 @@ template <class M, class L> concept overlapping_stage_model = stage_model<M, L> 
 
 /// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over these
 /// pipelines. Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's
-/// update. In the meantime, the compute lane continues with other stages. All pipelines reduce their stages in the same
+/// update. During `reduce`, the compute lane continues with other stages. All pipelines reduce their stages in the same
 /// order. A program with reductions can't be loaded for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
@@ -191,26 +193,26 @@ template <class M, class L> concept has_update = requires(M& model, L& on, stage
     { model.update(on, which) } -> std::same_as<void>;
 };
 
-/// A model whose forward may hold less than the backward needs. `recompute` restores the rest before `backward_input`
-/// or `backward`. The schedule determines the stages and microbatches for which `recompute` is called. A program with a
-/// RECOMPUTE can't be loaded for a model without `recompute`.
+/// A model whose forward may hold less than the backward needs. `recompute` restores the missing memory before
+/// `backward_input` or `backward`. The schedule determines the stages and microbatches for which `recompute` is called.
+/// A program with a RECOMPUTE can't be loaded for a model without `recompute`.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
 /// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
 /// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
-/// called when the exchange is issued, and the memory must stay valid until the exchange ends. Without `message`, the
-/// transport gets no bytes and relies on the labels.
+/// called when the exchange is issued, and the memory must stay valid until the exchange ends. If the model has no
+/// `message`, the transport gets only the labels and no addresses.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
 
-/// A model for evaluation or inference. It declares `static constexpr bool forward_only = true;`, and needs only
-/// `forward`. A program with any other task can't be loaded for such a model.
+/// A model for evaluation or inference. A forward-only model declares `static constexpr bool forward_only = true;`, and
+/// needs only `forward`. A program with any other task can't be loaded for a forward-only model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class M, class L> consteval bool check_stage_model() {
     static_assert(check_lane<L>());
     static_assert(has_forward<M, L>, "stage model: needs `void forward(lane&, const forward_task&)`");

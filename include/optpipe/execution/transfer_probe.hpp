@@ -20,11 +20,11 @@ struct probed_transfer {
     task_times reload{};
 };
 
-/// Measures a transfer that needn't be part of any program. Before a step, a probe copies bytes to the host and back in
-/// its own lane. A probe uses the first bytes of the arenas, which are unused between two steps, and leaves them
-/// unchanged. Commands of the step that use the same bytes must wait for `done()`. The first probe runs twice, and only
-/// the second run counts, because first uses are slower. A probe allocates no memory. Only the thread that issues may
-/// use a probe. The executor must outlive it.
+/// Measures a transfer that needn't be part of any program. Before a step, a probe copies bytes to the host and back,
+/// in a lane of its own. A probe uses the first bytes of the arenas, which are unused between two steps, and leaves
+/// them unchanged. Commands of the step that use the same bytes must wait for `done()`. The first probe runs twice, and
+/// only the second run counts, because first uses are slower. A probe allocates no memory. Only the thread that issues
+/// may use a probe. The executor must outlive the probe.
 template <class Executor> class transfer_probe {
     using lane_type = lane_of<Executor>;
     static_assert(timed_lane<lane_type>);
@@ -53,7 +53,7 @@ public:
         lane_.record(done_);
     }
     [[nodiscard]] const marker_of<Executor>& done() const { return done_; }
-    /// The measured times. Read them after the executor has finished. Empty if the executor measures no times.
+    /// The measured times, valid after the executor has finished. Empty if the executor measures no times.
     [[nodiscard]] std::optional<probed_transfer> times() const {
         const std::span<const task_times> ran = lane_.times();
         if (ran.size() < 2) return std::nullopt;

@@ -12,7 +12,7 @@ namespace optpipe::execution {
 /// The number of sends and receives that every transport must accept in one exchange.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the peer, and the operation that produces the message. This operation determines
+/// One end of a message. `label` names the peer, and the operation that produces the message. The operation determines
 /// the direction of the message (`direction_of`).
 struct message_end {
     bool sends = false;
@@ -41,11 +41,11 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 /// to another match by their order in each direction, whatever their lanes. All messages of an exchange progress
 /// together. The exchange ends once each message has been matched, received data may be read, and sent data may be
 /// overwritten. A send must not wait for anything other than its receiver. Data must stay in place until the exchange
-/// ends. If the training engine owns messages and gives no addresses, messages have no bytes. The engine's own
-/// transport then identifies them by their labels.
+/// ends. If the training engine owns messages and gives no addresses, messages have no bytes, and the engine's own
+/// transport identifies messages by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
-/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
+/// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.
 template <class T, class L> consteval bool check_transport() {
     static_assert(check_lane<L>());
     static_assert(has_exchange<T, L>, "transport: needs `void exchange(lane&, std::span<const message_end>)`");

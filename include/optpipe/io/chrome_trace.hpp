@@ -199,8 +199,8 @@ private:
 
     void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
         if (!from || !to || from->end <= from->start || to->end <= to->start) return;
-        // A viewer attaches an arrow to the slice at the arrow's time. One slice may start when another ends, so arrows
-        // start and end slightly inside their slices.
+        // Arrows start and end slightly inside their slices. At the exact ends, a viewer could attach an arrow to the
+        // slice that comes before or after.
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);

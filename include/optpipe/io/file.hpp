@@ -21,10 +21,10 @@ namespace detail {
 /// than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
-/// Writes the entire content or nothing. The content is written to a new file in the same directory, which is flushed
-/// and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no new file.
-/// Also removes temporary files that killed processes left in the directory. Devices and pipes are written directly. An
-/// existing file keeps its permissions. Symbolic links are followed.
+/// Writes the entire content or nothing. The content is written to a new file in the same directory. The new file is
+/// flushed and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no
+/// new file. Also removes temporary files that killed processes left in the directory. Devices and pipes are written
+/// directly. An existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
 /// Throws the `file_error` that `write_file` would throw, except for a full disk, which can't be detected without
@@ -72,8 +72,7 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
 
 OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
-    // A descriptor's link isn't followed, because a descriptor refers to an open file rather than to a name that could
-    // be replaced.
+    // The link of a file descriptor isn't followed, because a descriptor refers to an open file and not to a name.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
         std::error_code none;
         const auto next = std::filesystem::read_symlink(path, none);
@@ -95,7 +94,7 @@ struct destination {
     std::string target;
     /// Whether the destination is a device, a pipe or an open file.
     bool in_place = false;
-    /// The permissions of the file at the destination; empty if there is none.
+    /// The permissions of the file at the destination; empty if no file exists there.
     std::optional<std::filesystem::perms> mode{};
 };
 

@@ -15,7 +15,7 @@ namespace optpipe {
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
-    /// The objective of the best schedule until then; empty before the first schedule.
+    /// The objective of the best schedule found until this point; empty before the first schedule.
     std::optional<duration> objective{};
     duration bound{};
 };
@@ -27,19 +27,20 @@ struct compared_schedule {
 };
 
 struct html_options {
-    /// The name of the main schedule on the page. It is shown only if there is another schedule for comparison.
+    /// The name of the main schedule, shown only beside another schedule.
     std::string title = "plan";
     std::optional<compared_schedule> beside{};
     /// The progress of the search over time. `seconds` is the duration of the search.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
-    /// Whether to show the idle time of each rank by cause (`idle_times`). The schedule must then be valid.
+    /// Whether to show the idle time of each rank by cause (`idle_times`). If true, the schedule must be valid.
     bool shows_idle = false;
 };
 
 /// A page that shows a schedule in any browser. The page has a timeline that can be zoomed and panned. The timeline has
 /// the memory under each rank, tooltips, and the path of a microbatch through the ranks. The page also shows idle time
-/// by cause, the progress of the search, and the storage options in use. It is one file that loads no other files.
+/// by cause, the progress of the search, and the storage options in use. The page is one file that loads no other
+/// files.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -99,7 +100,7 @@ public:
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // Without this replacement, a name with "</script>" would end the element that holds the data.
+        // Escapes `<`, because a name with "</script>" would end the element that holds the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;

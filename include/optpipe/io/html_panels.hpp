@@ -6,8 +6,8 @@
 
 namespace optpipe::detail {
 
-/// The second half of the page's script, after `html_timeline`. This half makes the elements around the timeline, and
-/// starts the page. `window.optpipe` is for tests and embedding pages: `find(spelling)` returns the rectangle of an
+/// The second half of the page's script, after `html_timeline`. The second half makes the elements around the timeline,
+/// and starts the page. `window.optpipe` is for tests and embedding pages: `find(spelling)` returns the rectangle of an
 /// operation on the screen, and `view()` returns the times in view, the chosen microbatch, the shown schedule and the
 /// number of opened ranks.
 inline constexpr std::string_view html_panels = R"js(

@@ -19,8 +19,7 @@ namespace optpipe::detail {
 
 /// Writes numbers and lists for the data of the page.
 struct html_json {
-    /// Number of digits that suffices to place everything to the pixel at the strongest zoom. The exact number would be
-    /// far longer.
+    /// Number of significant digits. With 9 digits, every position is right to the pixel at the strongest zoom.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }
@@ -33,8 +32,8 @@ struct html_json {
     }
 };
 
-/// The rules that the page needs, as JSON: tables with the inputs of operations and their effects on memory.
-/// Microbatches with equal rules share a table.
+/// The rules that the page needs, as JSON: tables with the inputs and the memory effects of operations. Microbatches
+/// with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -47,8 +46,8 @@ public:
         }
     }
 
-    /// For each table and stage: the effects of operations on memory, their inputs, and the memory that they free
-    /// although other operations took it.
+    /// For each table and stage: the inputs of operations, the memory that operations acquire and release, and the
+    /// memory of other operations that they free.
     [[nodiscard]] std::string tables() const { return list(tables_); }
     /// For each microbatch, the index of its table. There is only one entry if all microbatches are equal.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
@@ -87,8 +86,8 @@ private:
             }));
         return list(by_option);
     }
-    /// The operations of other stages or microbatches whose results `op` needs. Each entry has the operation's stage,
-    /// its kind (I may stand for a B), its microbatch minus the microbatch of `op`, and the delay after it.
+    /// The operations of other stages or microbatches whose results `op` needs. Each entry has the stage, the kind (I
+    /// may stand for a B), the difference of the microbatch from `op`'s microbatch, and the delay after the operation.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
@@ -99,8 +98,7 @@ private:
         });
         return list(all);
     }
-    /// The memory that is freed at the end of `op` although other operations took it. Each entry has a rank and an
-    /// amount.
+    /// The memory of other operations that is freed at the end of `op`. Each entry has a rank and an amount.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// Collects violations, at most 1000. A longer list wouldn't help anybody.
+/// Collects violations, at most 1000.
 class violation_list {
 public:
     void add(std::string place, std::string reason) {
@@ -33,8 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except those in objects with an unreadable field. In such an object, validation
-/// saw a default value instead of the field.
+/// Adds violations found by validation, except those in objects with an unreadable field. A violation in an object with
+/// an unreadable field could be wrong, because validation saw a default value in place of the field.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {
@@ -112,8 +112,8 @@ public:
         return value;
     }
 
-    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` has names that
-    /// are reported with a reason of their own.
+    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` gives a special
+    /// reason for some of the names.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
         for (auto at = object_->begin(); at != object_->end(); ++at) {
@@ -188,7 +188,7 @@ private:
     violation_list* found_;
 };
 
-/// The version of the document's format, from 1 to `newest`. 0 if the format isn't `stem` followed by such a number. A
+/// The version of the document's format, from 1 to `newest`. Returns 0 if the format has another name or version. A
 /// missing format is reported, but counts as the newest version.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {

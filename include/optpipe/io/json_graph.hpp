@@ -20,7 +20,7 @@
 // The fields of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
-/// The stage whose index is `value`. If there is no such stage, the result is empty, and a violation is added.
+/// The stage whose index is `value`. If the index is out of range, returns nothing and adds a violation.
 inline std::optional<stage> read_stage_index(const json& value, const std::string& place, std::size_t stages,
                                              violation_list& found) {
     const auto index = read_count(value, place, std::numeric_limits<std::uint32_t>::max(), found);
@@ -172,8 +172,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which is the default for all other factors of a microbatch. `scale` is checked here, because
-/// `validate` only sees the factors that take its value.
+/// The factor `scale`, which is the default for all other factors of a microbatch. Reports values of `scale` that
+/// aren't allowed, because `validate` would name other fields.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {

@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// Reads a model's layers, the devices, and the placements among which to choose, in the format `optpipe.layers/2` or
-/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs, or lists of
+/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, attention keys and values, pairs, or lists of
 /// microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
 /// used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
@@ -177,12 +177,12 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     return pipelines;
 }
 
-/// The index of a layer, stage or rank. `validate_rules` later checks whether it exists.
+/// The index of a layer, stage or rank. `validate_rules` later checks that the index is in range.
 inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }
 
-/// Calls `read(fields)` for every object of the list `name`. Does nothing if there is no such list.
+/// Calls `read(fields)` for every object of the list `name`. Does nothing if the list is missing.
 template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
     const auto* value = top.find(name);
     const auto* list = value && !value->is_null() ? top.list(name) : nullptr;

@@ -168,7 +168,7 @@ private:
         return l;
     }
 
-    /// The number of shared experts. The file has either the number itself, or the total width of these experts.
+    /// The number of shared experts. The file states the number or the total width of shared experts.
     [[nodiscard]] std::size_t shared_experts(const decoder_layer& l) const {
         const auto width = value_or({"shared_expert_intermediate_size"}, 0);
         if (width > 0 && l.feed_forward > 0 && width % l.feed_forward != 0)

@@ -14,10 +14,10 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, keys and values, or
-/// microbatches that differ. Format /1 has no storage options either. Throws `input_error` with all violations, each
-/// with its field. If the text isn't JSON, the only violation has the line and column. A problem without a name is
-/// named after its source. Without units, times are in ms and sizes in GB.
+/// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, attention keys and
+/// values, or microbatches that differ. In addition, format /1 has no storage options. Throws `input_error` with all
+/// violations, each with its field. If the text isn't JSON, the only violation has the line and column. A problem
+/// without a name is named after its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -185,7 +185,7 @@ inline memory_size read_limit(const json& value, const std::string& place, viola
     return memory_size::unlimited();
 }
 
-/// Whether `list` is a list with one entry per rank. If it isn't, adds a violation.
+/// Whether `list` is a list with one entry per rank. If the result is false, adds a violation.
 inline bool has_entry_per_rank(const json& list, std::size_t ranks, const std::string& place, violation_list& found) {
     if (!list.is_array())
         refuse_type(found, place, "a list", list);
@@ -270,7 +270,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     return rules;
 }
 
-/// The graph that the parts define; empty if parts are missing, or if the graph is too large.
+/// Makes a graph from its parts. Empty if a part is missing, or if the graph is too large.
 inline std::optional<any_graph> read_graph(const fields& top, const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;

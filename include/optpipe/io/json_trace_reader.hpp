@@ -86,8 +86,8 @@ public:
         return false;
     }
 
-    /// Throws `input_error` with the reason why the text couldn't be read, unless only the closing bracket at the end
-    /// is missing.
+    /// Throws `input_error` unless only the closing bracket at the end of the text is missing. The error has the reason
+    /// why the text couldn't be read.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }

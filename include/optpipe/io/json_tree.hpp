@@ -25,7 +25,8 @@ struct json_limits {
     std::size_t values = std::size_t{1} << 22U;
 };
 
-/// A list in the outermost object. Its elements are passed to `element` one by one, and aren't stored.
+/// A list in the outermost object of a JSON text. The list's elements are passed to `element` one by one, and aren't
+/// stored.
 struct streamed_list {
     std::string name;
     std::function<void(const json&)> element;

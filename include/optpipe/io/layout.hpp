@@ -29,9 +29,9 @@ struct stage_layout {
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
 /// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. If the layout is
-/// in loop placement, the pipeline must be, too. If `p` has no such pipeline, returns a new pipeline in loop placement.
-/// Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a new pipeline is needed, also
-/// throws if the number of stages is too large, or isn't a multiple of the number of ranks.
+/// in loop placement, pipelines in other placements are skipped. If `p` has no such pipeline, returns a new pipeline in
+/// loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. If a new pipeline
+/// is needed, also throws if the number of stages is too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 
@@ -158,7 +158,7 @@ inline void check_megatron_order(const std::string& symbols, const std::string& 
         refuse_layout(source, "m", "must come after every t");
 }
 
-/// Number of layers of each stage in Megatron's text. Repetitions must be written out.
+/// Number of layers of each stage in Megatron's text. Contract: repetitions in the text are expanded.
 inline std::vector<std::size_t> megatron_counts(const std::string& symbols, const std::string& source,
                                                 std::size_t layers) {
     check_megatron_order(symbols, source);

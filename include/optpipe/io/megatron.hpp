@@ -18,14 +18,14 @@ struct megatron_options {
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Empty if there are none.
-    /// Contract: empty, or one number per stage.
+    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: one number per stage,
+    /// or empty if the model has no such layers.
     std::vector<std::size_t> prediction_layers{};
 };
 
 /// Settings of Megatron-Core that express a schedule as well as possible.
 struct megatron_settings {
-    /// Command-line arguments. Each has a name, and a value unless it is a flag.
+    /// Command-line arguments: pairs of name and value. The value of a flag is empty.
     std::vector<std::pair<std::string, std::string>> arguments{};
     /// The schedule that Megatron runs with these settings, if all activations are kept and memory is unlimited.
     optpipe::schedule runs{};
@@ -38,10 +38,11 @@ struct megatron_settings {
 /// the interleaved schedule of Narayanan et al., a group has R microbatches.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// The settings of Megatron-Core that express a schedule as well as possible, and a list of what they don't express.
-/// Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses stages that aren't in loop
-/// placement, because Megatron has no other placement. Refuses several stages on a single rank, and too few
-/// microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't allow.
+/// The settings of Megatron-Core that express a schedule as well as possible, and a list of properties that the
+/// settings don't express. Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses
+/// stages that aren't in loop placement, because Megatron has no other placement. Refuses several stages on a single
+/// rank, and too few microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't
+/// allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
@@ -168,9 +169,9 @@ private:
         return most;
     }
 
-    /// The group size with which Megatron runs the plan's order. If there is none, returns the fastest size that fits
-    /// in memory, or the size that exceeds the memory limits least. In Megatron, every group must have at least R
-    /// microbatches, including the last.
+    /// The group size with which Megatron runs the plan's order. If no size gives the plan's order, returns the fastest
+    /// size that fits in memory. If no size fits in memory, returns the size that exceeds the limits least. In
+    /// Megatron, every group must have at least R microbatches, including the last.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

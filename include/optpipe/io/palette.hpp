@@ -62,12 +62,12 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
 }
 
 /// The colours of storage options, chosen so that colour-blind readers can distinguish them. If there are more options
-/// than colours, the page draws bars over repeated colours.
+/// than colours, colours are repeated with bars over them.
 inline constexpr std::array option_colours{
     colour{78, 121, 167}, colour{242, 142, 43},  colour{225, 87, 89},  colour{118, 183, 178}, colour{89, 161, 79},
     colour{237, 201, 72}, colour{176, 122, 161}, colour{156, 117, 95}, colour{120, 120, 120}, colour{255, 157, 167}};
 
-/// Variables of a style sheet: the colour of each kind of operation, and the colour of text on it.
+/// Variables of a style sheet. Each kind of operation has a background colour and a text colour.
 inline std::string kind_variables(double darkening) {
     std::string css;
     for (const auto kind : all_operation_kinds) {

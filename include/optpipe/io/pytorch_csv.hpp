@@ -22,9 +22,9 @@ struct pytorch_options {
     /// Whether to leave out offloads, reloads and recomputation, because PyTorch's schedules can't express them. If
     /// false, `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
     bool without_storage = false;
-    /// Number of stages per rank whose parameters are gathered at the same time, for stages under FSDP in
-    /// `compute_comms`. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the
-    /// memory of its parameters, and leaves more time for gathering.
+    /// For FSDP in the format `compute_comms`: the number of stages per rank whose parameters are gathered at the same
+    /// time. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the memory of
+    /// its parameters, and leaves more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 
@@ -35,12 +35,12 @@ struct pytorch_options {
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. PyTorch can't run every schedule. Refused if a rank
 /// has no stage, if stashes are offloaded or recomputed (unless `without_storage` is set), or if the order isn't
 /// executable. Also refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because
-/// PyTorch's runtime only runs pairs with a full backward. Other pairs are written in `compute_only`, and refused in
-/// `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs its slices in order, and the
-/// user's stage must store the data that one slice leaves for the next.
+/// PyTorch's runtime only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`,
+/// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a
+/// sequence in order. The user's stage module must store the data that one slice leaves for the next slice.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds both. In `compute_comms`, `to_pytorch`
-/// adds both if `unsharded_stages` isn't 0.
+/// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds UNSHARD and RESHARD. In
+/// `compute_comms`, `to_pytorch` adds UNSHARD and RESHARD if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
@@ -50,8 +50,8 @@ struct pytorch_options {
 ///
 /// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Also throws if a stage has
 /// no storage option that keeps all activations, or if messages of `compute_comms` are wrong (`message_violations`).
-/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows wait for each other in a
-/// cycle even if no send waits for its receive.
+/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows deadlock even with
+/// buffered sends.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -156,8 +156,8 @@ namespace detail {
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
 /// PyTorch issues a row's actions one after the other, and a computation waits for the message that it needs. In each
-/// program, all messages are on one lane. The programs of all ranks were written in one common order. The rows can run
-/// in this order even if every send waits for its receive.
+/// program, all messages are on one lane. The programs of all ranks were written in one common order. In this common
+/// order, rows can run even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -176,7 +176,8 @@ public:
 private:
     using position_map = std::map<std::string, std::size_t>;
 
-    /// One end of a message, as an action of PyTorch. The action names the stage at this end.
+    /// The action of PyTorch for one end of a message. The action of a send names the sending stage, and the action of
+    /// a receive names the receiving stage.
     [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
         const bool sends = part.side == exchange_part::side_kind::send;
         const auto& op = part.message;
@@ -191,8 +192,8 @@ private:
                 {}};
     }
 
-    /// The actions of a program. Messages that progress together in the program become separate cells. The order of
-    /// these cells is the same on both ranks.
+    /// The actions of a program. Messages that progress together in the program become separate cells, in the same
+    /// order on both ranks.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {
@@ -224,9 +225,9 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// The wait for a send follows the first computation whose input the receiver sent after it had posted its receive.
-    /// Such an input proves that the send has ended. Thus the waits for sends are short, and sent data isn't held
-    /// longer than necessary. All other waits are at the end.
+    /// An input proves that a send has ended if the receiver of the send posted its receive before sending the input.
+    /// The wait for a send follows the first computation whose input proves that the send has ended, so waits are short
+    /// and sent data is freed early. All other waits are at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -248,8 +249,8 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that must have ended before `computed` runs. The peer posted their receives before it
-    /// sent the input of `computed`.
+    /// Adds the waits for sends that must have ended before `computed` runs, because the peer posted their receives
+    /// before sending the input of `computed`.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

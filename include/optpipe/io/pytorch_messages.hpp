@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// Whether a file has the format `compute_comms`. Such a file has actions that aren't computations.
+/// Whether a file has the format `compute_comms`. Only files in this format have actions other than computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
 /// All faults of the messages in a `compute_comms` file, each with its place. Examples: a computation has no receive
@@ -108,7 +108,7 @@ OPTPIPE_INLINE pytorch_action received_by(const pytorch_action& computed) {
             {}};
 }
 
-/// The actions of each rank, and the position of each action. Instead of an overlap, a row has the actions inside it.
+/// The actions of each rank, and the position of each action. An overlap is replaced by the actions inside the overlap.
 class pytorch_rows {
 public:
     pytorch_rows(const any_graph& g, const pytorch_schedule& file) : g_{&g} {

@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// The stages of the computations from each cell of a row on, including the cell itself: at most `count` stages, in the
-/// order of their first use. The result has one entry more than there are cells.
+/// For each cell of a row, the next stages that the row computes, starting with the stage of the cell. There are at
+/// most `count` stages per cell, in the order of their first use. The result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);
     std::vector<stage> by_use;
@@ -28,8 +28,8 @@ namespace optpipe::detail {
 }
 
 /// Adds UNSHARD and RESHARD for stages under FSDP. At any time, only the next `count` stages of the row have gathered
-/// parameters. Parameters are thus gathered while another stage computes. A stage's parameters are released after the
-/// reduction of its gradients. Contract: the row has no overlaps.
+/// parameters. The parameters of one stage are gathered while another stage computes. A stage's parameters are released
+/// after the reduction of its gradients. Contract: the row has no overlaps.
 [[nodiscard]] inline pytorch_schedule::row with_unshards(const pytorch_schedule::row& row, std::size_t count) {
     OPTPIPE_EXPECT(count > 0, "with_unshards: a stage that computes needs its parameters");
     const auto reduces = [&](std::size_t i) {

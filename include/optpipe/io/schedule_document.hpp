@@ -16,8 +16,8 @@
 
 namespace optpipe {
 
-/// A schedule as read from a file (io/README.md), before it is checked against a problem. Its operations may be
-/// impossible, and its stated measures may be wrong.
+/// A schedule as read from a file (io/README.md), before it is checked against a problem. The operations may be
+/// impossible, and the stated measures may be wrong.
 struct schedule_document {
     std::string problem_name;
     std::string method;
@@ -26,7 +26,8 @@ struct schedule_document {
     std::vector<timed_operation> operations;
     /// Forwards that name a storage option, each with that name.
     std::vector<std::pair<operation, std::string>> storage;
-    /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain them.
+    /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain unreadable
+    /// entries.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
     std::optional<duration> bound;
@@ -35,7 +36,7 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The problem on which a document is valid. It has no stashes if the document has forwards only.
+/// Returns `p`, without stashes if the document has forwards only.
 [[nodiscard]] problem problem_for(problem p, const schedule_document& document);
 
 /// The operations of a document as a schedule of this problem. Operations that the problem doesn't have are left in,
@@ -85,8 +86,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of the storage option of each stage and microbatch. If the document names none, the option is `offload` if
-/// there is an OFFLOAD, and `keep` otherwise.
+/// The name of the storage option of each stage and microbatch. If the document names no option for a stash, the option
+/// is `offload` if the stash has an OFFLOAD, and `keep` otherwise.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");
@@ -147,7 +148,7 @@ OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s,
 }
 namespace detail {
 
-/// Whether the two values differ by at most `slack`. False if one of them is NaN.
+/// Whether the two values differ by at most `slack`. False if a value is NaN.
 inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
 
 inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,

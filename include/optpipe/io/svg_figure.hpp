@@ -24,7 +24,7 @@
 
 namespace optpipe::detail {
 
-/// A figure of a schedule, or of a measurement with a row for the plan above each lane.
+/// A figure of a schedule or of a measurement. In the figure of a measurement, a row above each lane shows the plan.
 class svg_figure {
 public:
     svg_figure(const svg_figure&) = delete; // not copyable, because `memory` points to the timelines of this object
@@ -173,8 +173,8 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // The times in a schedule file may be very large, so that adding 1 to `first` doesn't change it. For this
-        // reason, `i` also has a limit.
+        // The loop also ends at a limit on `i`, because times in a schedule file can be too large for doubles to
+        // represent `first + 1`.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -280,7 +280,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// The label of a rank's transfers, and the full text for its tooltip.
+    /// The label of a rank's transfers, and the full text for the tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())

@@ -26,7 +26,7 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0 if memory isn't shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// Height of a plan's row relative to the lane below it. 0 if there are no such rows.
+    /// Height of a plan's row relative to the lane below. 0 if the figure shows no plan.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
@@ -41,7 +41,7 @@ struct svg_layout {
         left = new_left;
         right = new_right;
         plot_width = width > 0.0 ? std::max(100.0, width - left - right) : wanted_width;
-        constexpr double shortest = 1e-300; // the inverse of a smaller number might be infinite
+        constexpr double shortest = 1e-300; // smaller numbers might have an infinite inverse
         if (time > shortest) pixels_per_time = plot_width / time;
     }
 
@@ -122,8 +122,8 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // Narrow operations share a box until the box is as wide as a pixel. Thus colours and bubbles appear at the
-        // right times.
+        // Narrow operations share a box until the box is as wide as a pixel. A wider box would hide colours and
+        // bubbles.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();
@@ -137,7 +137,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, at the highest level within that step.
+/// The curve with at most one point per `step`. Each point has the highest level within its step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

@@ -22,7 +22,7 @@ public:
     svg_legend(svg_canvas& canvas, double left, double right, double y, std::size_t shades)
         : canvas_{&canvas}, left_{left}, right_{right}, x_{left}, y_{y}, shades_{shades} {}
 
-    /// Adds a box with its name. The box is divided into one part for each style.
+    /// Adds a coloured box, followed by `name`. The box is divided into one part for each style.
     void entry(const std::vector<std::string>& styles, std::string_view name) {
         make_room(swatch + text_width(name, font_size));
         const double each = box_width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));

@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// The result of one method on a problem: the measures of its schedule, or the reason why it has none.
+/// The result of one method on a problem: the measures of its schedule, or the reason why the method has no schedule.
 struct comparison_row {
     std::string method;
     std::optional<measures> result;
@@ -51,13 +51,13 @@ struct baseline {
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists how far their objectives exceed this one. If some methods have no
-/// schedule, there is one more line for each reason.
+/// there are other methods, a second line lists the excess of their objectives over this schedule's objective. If some
+/// methods have no schedule, there is one more line for each reason.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
 /// A table of methods, in the given order. The peak memory is the peak of the rank that comes closest to its limit. The
-/// rate of recomputation is shown if the problem has storage options other than keeping or offloading entire stashes.
+/// rate of recomputation is shown if the problem has a storage option other than to keep or to offload entire stashes.
 [[nodiscard]] std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows);
 
 /// Writes the table of methods.
@@ -109,7 +109,7 @@ inline std::string bound_text(const problem& p, const schedule_report& report) {
     return (share < least_shown ? "under 0.1 %" : percent(share)) + " above the lower bound " + number;
 }
 
-/// The rank that comes closest to its memory limit. Without limits, the rank with the largest peak.
+/// The rank that comes closest to its memory limit. If there are no limits, this is the rank with the largest peak.
 inline rank tightest_rank(const problem& p, const measures& m) {
     rank tightest{};
     const auto use = [&](rank r) {
@@ -149,7 +149,7 @@ inline std::string recompute_text(const measures& m) {
            " of a rank's work";
 }
 
-/// Methods without a schedule for the same reason.
+/// Names of methods that have no schedule for the same reason.
 struct left_out_methods {
     std::string reason;
     std::string names;

@@ -13,8 +13,8 @@ namespace optpipe {
 struct grid_options {
     /// Number of columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded. Its start and its end are then shown in full, and
-    /// the time in between takes one line.
+    /// Largest number of lines per rank. A longer schedule is folded: its start and its end are shown in full, and the
+    /// time in between takes one line.
     std::size_t most_bands = 8;
     /// Number of lines per rank for the start of a folded schedule, and again for its end.
     std::size_t end_bands = 2;
@@ -74,7 +74,8 @@ struct grid_scale {
     }
 };
 
-/// A section of time on the page. Operations have labels, or each column has only the letter of a kind.
+/// A section of time on the page. `labelled` tells whether operations have labels, or only the letter of their kind in
+/// each column.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
@@ -92,7 +93,7 @@ struct grid_lane {
     char idle = ' ';
 };
 
-/// One of the schedules that a grid shows. `suffix` is added to the names of its lanes.
+/// One of the schedules that a grid shows. `suffix` is added to the names of the schedule's lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
@@ -138,8 +139,8 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation in the columns that belong to it alone. The label of a pair names the forward and the
-    /// backward.
+    /// Labels an operation, in the columns that no other operation shares. The label of a pair names the forward and
+    /// the backward.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;
@@ -154,7 +155,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest label that leaves one column free. If there is none, the letter alone.
+    /// The longest label that leaves one column free. If all labels are longer, this is the letter alone.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -237,7 +238,7 @@ private:
     }
 
     /// The number of columns per unit of time at which three quarters of the labels fit and leave a column free. 0 if
-    /// there is no such number.
+    /// no number of columns is enough.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;
@@ -307,7 +308,7 @@ private:
         }
     }
 
-    /// Writes the given columns of all lanes. Returns whether some of these columns have operations of several kinds.
+    /// Writes the given columns of all lanes. Returns whether a column shows operations of several kinds.
     bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
         write_line(out, axis_name_, axis(section, from, to));
         bool has_mixed = false;

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The number of (stage, microbatch) pairs that use a storage option of this name.
+/// The number of (stage, microbatch) pairs that use the storage option `name`.
 struct storage_use {
     std::string name;
     std::size_t count = 0;

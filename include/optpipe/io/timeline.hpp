@@ -55,7 +55,7 @@ inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_ki
     return lists.compute;
 }
 
-/// The part of a curve within a window. Its first point has the level at the start of the window.
+/// The part of a curve within a window. The first point of the result has the level at the start of the window.
 inline std::vector<memory_point> within(const std::vector<memory_point>& curve, const view_window& window) {
     std::vector<memory_point> result;
     for (const auto& point : curve) {

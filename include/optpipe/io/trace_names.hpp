@@ -14,8 +14,7 @@
 
 namespace optpipe {
 
-/// The operation that a range of a trace shows. Its stage and microbatch are empty if the name of the range doesn't
-/// have them.
+/// The operation that a range of a trace shows. Stage and microbatch are empty if they aren't in the name of the range.
 struct named_operation {
     operation_kind kind = operation_kind::forward;
     std::optional<std::uint32_t> stage{};
@@ -42,8 +41,8 @@ private:
     };
 
     [[nodiscard]] bool has(piece_kind kind) const;
-    /// Whether the pieces from `at` on match the rest of a name. `failed` marks the pairs of piece and rest that are
-    /// known not to match.
+    /// Whether the pieces from position `at` on match `rest`, the end of a name. `failed` marks combinations of `at`
+    /// and `rest` that have already failed to match.
     [[nodiscard]] bool match_from(std::size_t at, std::string_view rest, std::vector<bool>& failed,
                                   named_operation& found) const;
     [[nodiscard]] bool match_piece(std::size_t at, std::string_view rest, std::vector<bool>& failed,
@@ -58,13 +57,13 @@ private:
 [[nodiscard]] std::optional<named_operation> operation_in_label(std::string_view name);
 
 struct trace_options {
-    /// Patterns for the names of operations. If there are none, names must be labels such as "PP:2F5".
+    /// Patterns for the names of operations. If the list is empty, names must be labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank that the trace shows, needed if patterns have no `{stage}`. All operations then belong to the rank's
-    /// only stage.
+    /// The rank that the trace shows, needed if patterns have no `{stage}`. If the patterns have no `{stage}`, all
+    /// operations belong to the rank's only stage.
     std::optional<optpipe::rank> rank{};
-    /// The plan that was run, which determines the storage options. Without a plan, the operations in the trace
-    /// determine storage options as far as possible.
+    /// The plan that was run, which determines the storage options. Without a plan, storage options are inferred from
+    /// the operations in the trace, as far as possible.
     const schedule* plan = nullptr;
 };
 

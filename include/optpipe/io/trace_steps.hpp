@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. If a stage and kind have ranges
-    /// on a GPU, their other ranges are left out.
+    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. If a stage and kind has ranges
+    /// on a GPU, ranges on the host are left out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())
@@ -102,7 +102,8 @@ private:
         constexpr double rounding = 1e-3; // relative to the shorter range
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
     }
-    /// Merges overlapping ranges of the same operation. Such ranges may be nested, or on several streams or threads.
+    /// Merges overlapping ranges of the same operation. Overlapping ranges may be nested, or on several streams or
+    /// threads.
     static void merge_overlapping(std::vector<trace_range>& ranges) {
         std::vector<trace_range> merged;
         for (auto& each : ranges) {
@@ -144,8 +145,8 @@ private:
         return first;
     }
 
-    /// Sets the storage options of a step's operations to those of the plan. Without a plan, the kinds of operations in
-    /// the step determine the options as far as possible.
+    /// Sets the storage options of a step's operations to those of the plan. Without a plan, storage options are
+    /// inferred from the kinds of operations in the step, as far as possible.
     void set_storage(schedule& step) const {
         std::map<std::pair<stage, microbatch>, std::vector<operation*>> cells;
         for (auto& timed : step.operations) {

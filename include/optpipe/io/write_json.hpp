@@ -9,9 +9,8 @@
 
 namespace optpipe {
 
-/// The problem in the format `optpipe.problem/3`, with one stage per line. If the problem is plain and has no keys and
-/// values, the format is /2, or /1 if the costs also describe all storage options. Reading the text returns the same
-/// problem, bit for bit.
+/// The problem in the format `optpipe.problem/3`, with one stage per line. Simpler problems are written in /2 or /1, if
+/// that format can express them. Reading the text returns the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
 /// The layers in the format `optpipe.layers/2`, or in /1 if that format can express the problem. Each line is one kind
@@ -46,8 +45,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The number as JSON. JSON has no infinity, so an unlimited or unknown number becomes null. -0 keeps its decimal
-/// point, because it would be read as an integer otherwise.
+/// The number as JSON. JSON has no infinity, so an unlimited or unknown number becomes null. Negative zero is written
+/// as `-0.0`, because `-0` would be read as an integer.
 inline std::string json_number(double value) {
     if (value == 0.0 && std::signbit(value)) return "-0.0";
     return std::isfinite(value) ? exact_number(value) : "null";
@@ -98,8 +97,8 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "?";
 }
 
-/// The costs of a stage or layer. If the costs describe all storage options, transfer times are written instead of a
-/// list of options. `first` is a field to write before the costs.
+/// The costs of a stage or layer. The options are listed only if the costs don't already describe all of them. `first`
+/// is a field to write before the costs.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;
@@ -124,7 +123,7 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
-/// The communication times and the kind of a layer, on which its pairs depend.
+/// The communication times of a layer, and the layer's kind.
 inline std::string json_comm(const layer_costs& layer) {
     std::string text;
     if (layer.forward_comm > duration{}) text += ", \"forward_comm\": " + json_number(layer.forward_comm.value());

@@ -122,7 +122,7 @@ inline std::string json_link(const buffer_link& link) {
 }
 
 /// The buffers by purpose, with the stage's first input and output. If the stages don't form a plain chain, all links
-/// are added.
+/// between buffers are listed, too.
 inline std::string json_buffers_of(const rank_program& p, const operation_buffers& i) {
     std::vector<std::string> fields;
     const auto links = std::span{p.links}.subspan(i.first_link, i.links);

@@ -11,9 +11,9 @@ namespace optpipe {
 
 /// All errors in programs that run together, each with its rank and instruction. If the list is empty, the programs
 /// terminate under rendezvous semantics, whatever the instructions' durations. The programs also terminate on a device
-/// that runs all lanes of a rank, or of a communicator, in the order of issue. An empty list also means that every
-/// operation has exactly the buffers that it needs, that buffers are aligned, and that buffers in use at the same time
-/// don't overlap.
+/// that runs several lanes one after the other, in the order of issue. An empty list also means that every operation
+/// has exactly the buffers that it needs, that buffers are aligned, and that buffers in use at the same time don't
+/// overlap.
 ///
 /// The check is independent of the code that made the programs. A cycle of instructions that wait for each other is
 /// printed rank by rank. Takes O(R n) time for n instructions on R ranks.
@@ -45,8 +45,7 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // A device that runs the lanes of each communicator in the order of issue needs no separate graph, because this
-    // graph contains all orderings of such a device.
+    // `serial` also covers devices that run only the lanes of each communicator in the order of issue.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

@@ -30,8 +30,8 @@ enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
 /// end. The end of an instruction comes before the start of the next instruction on its lane, and before the start of
-/// every instruction that waits for its marker. For the two ends of a message, the start of either end comes before the
-/// end of the other (rendezvous).
+/// every instruction that waits for its marker. Messages are rendezvous: a send ends only after its receive has
+/// started, and a receive ends only after its send has started.
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
@@ -72,7 +72,7 @@ public:
                     if (missing_[after] > 0) before[after] = n;
         const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](std::uint32_t m) { return m > 0; });
         auto at = static_cast<std::uint32_t>(stuck - missing_.begin());
-        // Following predecessors for this many steps always reaches a cycle.
+        // After `2 * size_` predecessors, `at` is certainly in a cycle.
         for (std::size_t i = 0; i < 2 * size_; ++i)
             at = before[at];
         std::vector<instruction_place> found;
@@ -96,7 +96,7 @@ public:
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
         // `clock` has a row for each start or end of an instruction, and a column for each lane of this rank. An entry
-        // is the number of the lane's instructions that have certainly ended by then.
+        // is the number of instructions on the lane that have certainly ended at this start or end.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {

@@ -86,7 +86,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, keys and values, and data that edges hold; the size is the plan's peak
+    device,  ///< stashes, attention keys and values, and data that edges hold; the size is the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed between stages of the rank
 };
@@ -112,13 +112,13 @@ struct program_buffer {
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. W needs a part of this memory, and the rest is freed when I ends. A
+/// holds and the memory that RECOMPUTE restores. The part of a stash that W doesn't need is freed when I ends. A
 /// partial offload starts with the memory that W needs.
 enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
     resident_kept,  ///< in a partial offload: memory held by F, needed by W, and left on the device
-    resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
+    resident_freed, ///< in a partial offload: the part of `freed` that stays on the device
     restored_kept,  ///< memory restored by RECOMPUTE and needed by W
     restored_freed, ///< memory restored by RECOMPUTE and unused after I
     added,          ///< memory that I takes to store data for W, if `weight_stash` exceeds the kept memory
@@ -144,9 +144,9 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
 /// The kind of a value that an operation hands on to operations of other stages or microbatches.
 enum class value_kind : std::uint8_t {
     boundary,             ///< a value along an edge: an activation, or its gradient
-    partial,              ///< the result of F on one shard, for the gradients of a group
-    keys_values,          ///< keys and values for later slices of the sequence
-    keys_values_gradient, ///< gradients of keys and values for the backwards of earlier slices
+    partial,              ///< a partial result of F on one stage of a group, for the gradients of the group
+    keys_values,          ///< attention keys and values for later slices of the sequence
+    keys_values_gradient, ///< gradients of attention keys and values, for the backwards of earlier slices
 };
 
 enum class link_way : std::uint8_t { input, output };
@@ -157,7 +157,7 @@ struct buffer_link {
     value_kind value = value_kind::boundary;
     /// The stage from which the value comes, or to which it goes. Several links may refer to the same buffer.
     stage other{};
-    /// For keys and values and their gradients, the slice to which they belong.
+    /// The slice to which attention keys and values, or their gradients, belong. Unused for other values.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
@@ -174,7 +174,8 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
+    /// adjacent stage.
     stage consumer = adjacent_stage;
 };
 
@@ -204,7 +205,7 @@ struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position of the lane in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// The operation, unless this is an exchange. For a pair, this is its forward.
+    /// The operation, or the forward of a pair. Unused for an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
     /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Inputs come
@@ -217,7 +218,7 @@ struct instruction {
     /// The position of the instruction's first wait in `rank_program::waits`, and the number of its waits.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
-    /// The marker that is recorded after the instruction, if another instruction waits for this one.
+    /// The marker that is recorded after the instruction, if another instruction waits for this instruction.
     marker_id records = no_marker;
     /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
     /// and links are those of the forward. The instruction's waits and its marker are those of the pair.
@@ -257,8 +258,8 @@ struct rank_program {
     /// Host memory is divided into parts of this size in bytes. No segment on the host crosses from one part into the
     /// next. 0 if host memory isn't divided.
     std::size_t host_part = 0;
-    /// Whether the program consists of forwards only, for evaluation and inference. Such a program has no stashes,
-    /// backwards, reductions or updates.
+    /// Whether the program consists of forwards only, for evaluation and inference. A program of forwards only has no
+    /// stashes, backwards, reductions or updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -271,8 +272,8 @@ struct rank_program {
     }
 };
 
-/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. For a pair, calls
-/// `visit` for the forward, and then for the backward.
+/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange. If the instruction is a
+/// pair, calls `visit` for the forward, and then for the backward.
 template <class Visit> void for_each_operation_of(const rank_program& p, const instruction& i, const Visit& visit) {
     visit(operation_buffers{i.op, i.buffers, i.first_link, i.links});
     if (i.is_pair()) visit(p.pairs[i.pair].backward);
@@ -283,14 +284,14 @@ template <class Visit> void for_each_operation_of(const rank_program& p, const i
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;
-    /// The operation. For a pair, this is its forward.
+    /// The operation, or the forward of a pair.
     operation op{};
     /// For a message, the other rank.
     rank peer{};
     /// For a message, the kind of value that it carries, and the stage for which it is meant (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
-    /// For a pair, its backward.
+    /// The backward of a pair. Unused for other tasks.
     operation backward{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };

@@ -12,8 +12,8 @@ namespace optpipe {
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// The tasks that must end before this task starts, as positions in the list of tasks. All these tasks are on other
-    /// lanes, and earlier in the list.
+    /// The tasks that must end before this task starts, as positions in the list of tasks. All tasks in `after` are on
+    /// other lanes, and come earlier in the list of tasks.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };
@@ -26,13 +26,13 @@ struct issued_task {
 /// allocates and frees tensors as the plan does (io/README.md, rules 8 and 9) never exceeds the plan's peak, whatever
 /// the timing.
 ///
-/// A single thread may also run all tasks of its rank one after another in this order, and ignore lanes and `after`.
-/// The ranks then don't deadlock, even if each send returns only once the message has been received (`check_programs`).
-/// However, computations then wait for messages and transfers.
+/// A single thread may also run all tasks of its rank one after another in this order, and ignore lanes and `after`. A
+/// single thread per rank doesn't deadlock, even if each send returns only once the message has been received
+/// (`check_programs`). However, computations on a single thread wait for messages and transfers.
 ///
-/// A pair is one task. Its label names the forward and the backward.
+/// A pair is one task, whose label names the forward and the backward.
 ///
-/// Contract: every exchange has only one message. `message_lanes::separate` ensures this.
+/// Contract: every exchange has only one message, as with `message_lanes::separate`.
 [[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {
     std::vector<std::size_t> recorded_by(p.markers);
     std::vector<issued_task> tasks;

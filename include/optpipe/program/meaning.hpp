@@ -30,8 +30,8 @@ struct operation_place {
     friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
 };
 
-/// Checks that programs execute a complete training step with the right buffers. Also finds the matching exchanges, and
-/// the instructions that depend on buffers of other instructions.
+/// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match
+/// each other, and the pairs of instructions that must run in order.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -312,7 +312,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// Checks that both instructions have the same buffers in these roles, or that neither has any.
+    /// Checks that both instructions have the same buffer, or no buffer, in each of these roles.
     void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
@@ -321,7 +321,7 @@ private:
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
-    /// Checks that this instruction is the first to use the buffer.
+    /// Checks that `i` is the first instruction that uses its buffer for `role`.
     void begins(const operation_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)
@@ -375,8 +375,8 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that microbatches with the same storage option and the same factor on memory have stashes of the same
-    /// size on a stage.
+    /// Checks that stashes of a stage have the same size if their storage option and their factor on memory are the
+    /// same.
     void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto op = at(f).op;
@@ -393,8 +393,8 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// The buffer of an instruction's only link of this kind; `no_buffer` if there is no such link, or if there are
-    /// several.
+    /// The buffer of the link of `i` with the given properties; `no_buffer` if not exactly one link has these
+    /// properties.
     [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
@@ -516,8 +516,8 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks that the F of a slice makes its keys and values, and that it uses the keys and values of all earlier
-    /// slices.
+    /// Checks that the F of a slice makes the attention keys and values of the slice, and uses the keys and values of
+    /// all earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;
@@ -545,8 +545,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that `now` has the buffer that `maker` makes for a slice. Returns the number of links to this buffer: 1,
-    /// or 0 if the slice has no keys and values.
+    /// Checks that `now` is linked to the buffer that `maker` makes for a slice. Returns the number of links to this
+    /// buffer: 1, or 0 if the slice has no attention keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

@@ -52,8 +52,8 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Orders buffers that share a byte. Buffers that share a byte are used in the order of issue. The use of each
-    /// buffer must end before the use of the next buffer starts.
+    /// Orders the uses of buffers that overlap in memory. Overlapping buffers are used in the order of issue. The use
+    /// of each buffer must end before the next use starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;

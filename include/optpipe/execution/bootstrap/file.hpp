@@ -19,8 +19,8 @@ namespace optpipe::bootstrap {
 /// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. Each run needs a new path,
 /// because ranks would otherwise read the file of an earlier run.
 ///
-/// Rank 0 returns at once. The other ranks return when the file has appeared. If it doesn't appear within `patience`,
-/// they throw.
+/// Rank 0 returns at once. The other ranks return when the file has appeared. A rank throws if the file doesn't appear
+/// within `patience`.
 inline void share_by_file(std::span<std::byte> bytes, const std::filesystem::path& path, int rank,
                           std::chrono::milliseconds patience) {
     if (rank == 0) {

@@ -46,7 +46,7 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Makes calls on the socket return immediately. `poll` tells when such a call can proceed.
+    /// Makes calls on the socket return immediately. `poll` tells when the socket can send or receive.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
@@ -120,8 +120,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and the
-/// system assigns the same port to the socket.
+/// Whether the socket is connected to itself. A socket can connect to itself if nothing listens on the port yet.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
@@ -129,7 +128,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
 
 /// Tries once to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
-    // If a host has several addresses, an address that doesn't answer must leave time for the others.
+    // At most 1 s per address, because a host may have several addresses and one of them may not answer.
     constexpr std::chrono::seconds most{1};
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;
@@ -234,7 +233,7 @@ private:
         peer.unblock();
         visitors_.push_back({std::move(peer)});
     }
-    /// Reads from a visitor. Returns true if the visitor has nothing more to send.
+    /// Reads the next bytes from a connected process. Returns true if the process has nothing more to send.
     bool is_done(visitor& v, const patience_left& patience, int& served) {
         const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
         if (heard < 0 && would_block()) return false;
@@ -259,8 +258,8 @@ private:
 } // namespace detail
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched the bytes. The other ranks connect and send their numbers. A rank throws if it isn't done within `patience`.
-/// The error of rank 0 states how many ranks were served.
+/// fetched the bytes. The other ranks connect and send their numbers. A rank throws after `patience`. The error of rank
+/// 0 states how many ranks were served.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

@@ -96,7 +96,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // If the pipe is full, the reader is woken without this byte.
+        // If the pipe is full, nothing is written, and the reader wakes because of earlier bytes.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {
@@ -114,7 +114,7 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets that stay open. Rank 0 listens at host:port, and all other ranks connect to
-/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use this channel to do so
+/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use a `tcp_control` to do so
 /// (`cuda::options::failures`). All ranks must construct and destroy their `tcp_control` at the same time. The
 /// destructor waits for the other ranks for at most `patience`. A lost connection counts as a failure of the rank at
 /// the other end. If several ranks fail at the same time, each may report its own reason.
@@ -168,7 +168,7 @@ private:
         bool has_left = false;
     };
 
-    // The following functions exchange greetings, before the channel's thread starts.
+    // Functions that exchange greetings, before the channel's thread starts.
 
     /// The first message that a rank sends on its connection. A peer that sends anything else isn't a rank.
     struct greeting {
@@ -177,7 +177,8 @@ private:
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// The longest time for which a silent connection may delay the ranks. Lost packets are resent within this time.
+    /// The longest time for which a silent connection may delay the ranks. The limit leaves time to resend lost
+    /// packets.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {
@@ -221,13 +222,13 @@ private:
         ::fcntl(socket, F_SETFL, O_NONBLOCK);
     }
 
-    // The following functions may be called by any thread.
+    // Functions that any thread may call.
 
     void carry(threads::control_channel&) override { pipe_.wake(); }
     execution_error verdict() override { return failed_.what(); }
     void wake() noexcept override { pipe_.wake(); }
 
-    // The following functions are called by the channel's thread.
+    // Functions that the channel's thread calls.
 
     void serve() {
         try {
@@ -237,7 +238,8 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false once all ranks, including this rank, have left, or the time limit for leaving has expired.
+    /// Returns false once all ranks, including this rank, have left. Also returns false when the time limit for leaving
+    /// has expired.
     bool step() {
         std::optional<time_point> leaving;
         {
@@ -351,7 +353,7 @@ private:
     threads::control_channel channel_;
     std::optional<time_point> leaving_at_;
 
-    // The following members are used only by the channel's thread.
+    // Members that only the channel's thread uses.
     std::vector<peer> peers_;
     std::vector<pollfd> polled_;
     std::array<char, 65536> room_{};

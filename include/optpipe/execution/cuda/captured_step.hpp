@@ -16,7 +16,7 @@ struct captured_step {
     std::optional<graph> work{};
 
     /// Captures the work of `issue()` as a graph. All streams that `issue()` uses must first wait for `begin`. At the
-    /// end, `origin` must wait for all these streams.
+    /// end, `origin` must wait for all streams that `issue()` uses.
     template <class Issue> void capture(stream_ref origin, const Issue& issue) {
         work = graph::capture(origin, [&] {
             origin.record(begin);

@@ -7,14 +7,14 @@
 
 namespace optpipe::cuda::detail {
 
-/// Converts times measured on a device to the clock of the host. Belongs to the current device. Event times are
-/// measured relative to an event recorded in the same step, because CUDA returns the time between two events as
-/// `float`, which is inaccurate for long times.
+/// Converts times measured on a device to the clock of the host. Belongs to the current device. Each event is compared
+/// with an event of the same step. CUDA returns the time between two events as `float`, which is inaccurate for long
+/// times.
 class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;
 
-    /// Call it before the first event of a step. Records an event in the clock's own stream, and waits for it.
+    /// Must be called before the first event of a step. Records an event in the clock's own stream, and waits for it.
     void begin_step() {
         if (has_begun_) return;
         const auto before = std::chrono::steady_clock::now();

@@ -26,7 +26,7 @@ namespace optpipe::cuda {
     return value;
 }
 
-/// The number of copies that a device can run at the same time as kernels. 2 means one in each direction.
+/// The number of copies that a device can run at the same time as kernels. If 2, one copy in each direction.
 [[nodiscard]] inline int copy_engines(int device) { return attribute(device, cudaDevAttrAsyncEngineCount); }
 
 /// Makes a device the thread's current device while this object exists.
@@ -48,8 +48,8 @@ private:
     bool is_other_ = false;
 };
 
-/// Gives kernels and copies on each of these devices access to the memory of all others. Pairs of devices without such
-/// access are skipped. Copies between them go through the host.
+/// Lets kernels and copies on each device access the memory of all other devices in `devices`. Pairs of devices without
+/// peer access are skipped, and copies between such devices go through the host.
 inline void enable_peer_access(const std::set<int>& devices) {
     for (const int from : devices)
         for (const int to : devices) {

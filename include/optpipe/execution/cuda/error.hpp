@@ -32,7 +32,7 @@ inline void check(cudaError_t status, std::string_view call) {
 inline void check_last_error(std::string_view what) {
     const auto left = cudaPeekAtLastError();
     if (left != cudaErrorNotReady) return check(left, what);
-    static_cast<void>(cudaGetLastError()); // set by the query of an event, and not an error
+    static_cast<void>(cudaGetLastError()); // clears the status that a query of running work leaves
 }
 
 namespace detail {

@@ -52,8 +52,9 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Number of free bytes on the device. Call it once all ranks have joined and the training engine has its weights.
-    /// A plan may then use these bytes for stashes and messages. All ranks on the device share the bytes.
+    /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
+    /// has allocated its weights. A plan may use the free bytes for stashes and messages. All ranks on the device share
+    /// the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -84,8 +85,9 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. Only the thread that issues may use it. `lower` itself knows nothing about devices, so
-/// pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this executor.
+/// One rank on a CUDA device. Only the thread that issues may use an executor. `lower` itself knows nothing about
+/// devices, so pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this
+/// executor.
 class executor {
 public:
     using lane_type = lane;
@@ -147,12 +149,12 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes as one graph. The executor owns the graph, and destroys
-    /// it in its destructor. `capture` can't be used with `options::record_times`. No work may be running when
-    /// `capture` is called. The lanes, and the memory that they use, must still exist when the graph is launched.
-    /// Throws `execution_error` if the step can't be issued. If an operation fails, all ranks throw its error.
+    /// Captures the commands that `issue()` puts into the lanes as one graph. The graph is destroyed together with the
+    /// executor. `capture` can't be used with `options::record_times`. No work may be running when `capture` is called.
+    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
+    /// if the step can't be issued. If an operation fails, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
-    /// Captures one graph with the steps of all executors in `all`, which one thread issues.
+    /// Captures one graph with the steps of all executors in `all`. The calling thread issues all steps.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
         OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
         const current_device here{place_.device};
@@ -166,7 +168,7 @@ public:
         return step_graph{steps_.size() - 1};
     }
     /// Starts a captured step after all captured steps that this executor has launched. `finish` waits for the step.
-    /// Call `finish` between a captured step and an issued step, because nothing else keeps these two in order.
+    /// Call `finish` between a captured step and an issued step, because they could otherwise run at the same time.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -204,8 +206,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before this rank's messages disappear. If the other ranks learned of the
-    /// failure later, they would report the missing messages as the error.
+    /// Tells the other ranks of the failure, and then abandons this rank's messages. In the reverse order, other ranks
+    /// could report missing messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
@@ -303,7 +305,7 @@ private:
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
     /// Waits until all commands of this rank are in the streams. If the wait takes too long, reports the first command
-    /// that isn't in a stream.
+    /// that is still waiting.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -346,7 +348,7 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// The stream in which captures begin, and in which captured steps are launched. The first capture creates it.
+    /// The stream in which captures begin, and in which captured steps are launched. Created by the first capture.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
     /// Whether captured steps were launched after the executor last finished.

@@ -9,13 +9,13 @@
 
 namespace optpipe::cuda {
 
-/// The work of an entire step, launched by one call. A graph with NCCL messages must be destroyed before the
-/// communicators of these messages, which `executor::capture` ensures.
+/// The work of an entire step, launched by one call. `executor::capture` ensures that a graph with NCCL messages is
+/// destroyed before the communicators.
 class graph {
 public:
-    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. At the end,
-    /// `origin` must wait for events of all streams with captured work. If `issue` throws, the capture ends and the
-    /// exception is rethrown.
+    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for events of `origin`. At the
+    /// end, `origin` must wait for events of all streams with captured work. If `issue` throws, the capture ends and
+    /// the exception is rethrown.
     template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
         check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         cudaGraph_t captured = nullptr;

@@ -12,15 +12,15 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks. The kernels of these ranks can then run at the
-/// same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
+/// Splits the multiprocessors of one device among several virtual ranks. Kernels of different virtual ranks can run at
+/// the same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so that
 /// programs needn't be linked with the driver.
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
-    /// Throws if the device can't be split into such parts.
+    /// Throws if the device has too few multiprocessors.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};

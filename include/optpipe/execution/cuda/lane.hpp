@@ -51,7 +51,7 @@ namespace detail {
 
 struct marker_state {
     event done{};
-    /// Number of records that were requested. `recorded` is the number of records that are in a stream.
+    /// Number of records that were requested. `recorded` is the number of records that have been put into a stream.
     std::uint64_t asked = 0;
     std::uint64_t recorded = 0;
 };
@@ -79,8 +79,8 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange is in the stream. If the exchange isn't in the stream, the lane holds back its
-    /// later commands, and `carry` is called again for the same exchange. The caller of `carry` and `forget` holds
+    /// Returns whether the exchange has been put into the stream. As long as `carry` returns false, the lane holds back
+    /// later commands, and calls `carry` again for the same exchange. The caller of `carry` and `forget` holds
     /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
@@ -182,11 +182,11 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// Ranks of one process may exchange messages without NCCL. Such a message can be put into the streams only when the
-/// threads of both ranks have issued it. The first of the two threads doesn't wait, but its lane holds back all later
-/// commands. When the second thread issues the message, it puts the held commands of the first rank into the stream,
-/// too, except for launches. A rank's own thread does its launches when it next puts a command into a lane, or
-/// finishes.
+/// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
+/// when the threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds
+/// back all later commands. When the other thread issues the second end, that thread also issues the held commands of
+/// the first lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command
+/// into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -231,7 +231,7 @@ public:
         put(c);
     }
 
-    /// Times of the tasks. Read them after the executor has finished.
+    /// Times of the tasks, valid after the executor has finished.
     [[nodiscard]] std::span<const execution::task_times> times() const { return state_->times; }
     void forget_times() {
         state_->used = 0;
@@ -240,7 +240,7 @@ public:
 
 private:
     friend struct flow;
-    /// Makes a second handle of the lane, which is passed to work. This handle owns nothing.
+    /// A handle of the lane, for use by work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -253,8 +253,7 @@ private:
     detail::lane_state* state_;
 };
 
-/// Moves commands from lanes into streams. Callers of these functions hold the group's mutex, which is released while a
-/// model launches.
+/// Moves commands from lanes into streams. Callers hold the group's mutex, which is released while a model launches.
 struct flow {
     using state = detail::lane_state;
     using kind = detail::command_kind;
@@ -286,7 +285,7 @@ struct flow {
             // The calling thread may belong to a rank on another device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // another rank has failed in the meantime
+        } catch (const execution_error& e) { // another rank has failed
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -329,19 +328,19 @@ private:
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // Offering an exchange counts as progress even if it can't be issued yet, because the offer may
-                // complete another lane's exchange.
+                // Offering an exchange counts as progress, even if the exchange can't be issued yet. The offer may
+                // complete an exchange of another lane.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();
                 s->is_offered = false;
-                if (launches) return true; // lanes may have been added or removed meanwhile
+                if (launches) return true; // other threads may add or remove lanes during a launch
             }
         return any;
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// The place to name in the error if a command isn't a task.
+    /// A text for errors if the failed command isn't a task: the last task that was issued before the command.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -438,7 +437,7 @@ inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mut
     const bool can_launch = flow::has_launch(s.group); // other threads may have made launches possible
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // Only records and exchanges can release other lanes.
+    // Other lanes wait only for records and exchanges.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

@@ -37,8 +37,7 @@ private:
     };
     struct exchange {
         std::size_t left = 0;
-        /// The point where the lane reached the exchange. `copied` is the point where the last copy into this lane
-        /// ended.
+        /// The point where the lane reached the exchange. `copied` marks the end of the last copy into this lane.
         event arrived{};
         event copied{};
     };

@@ -15,7 +15,7 @@
 
 namespace optpipe::cuda {
 
-/// Returns the stream to use for a lane. If the stream is null, the lane creates its own.
+/// Returns the stream to use for a lane. If the stream is null, the lane creates its own stream.
 using stream_source = std::function<cudaStream_t(rank, lane_kind)>;
 
 struct options {
@@ -26,22 +26,22 @@ struct options {
     /// at the end of a step. The limit must be longer than a step.
     std::chrono::milliseconds patience{60'000};
     /// Time limit after an error for the device to end its running work. If the device doesn't end in time, memory that
-    /// it may still use is never freed. A longer limit makes such a loss of memory rarer, but delays the error.
+    /// it may still use is never freed. A longer limit avoids more memory leaks, but delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. The streams are borrowed, so their owner must keep them
-    /// until the lanes are destroyed. If this member is empty, each lane creates its own stream. Streams for messages
-    /// then have the highest priority.
+    /// until the lanes are destroyed. If this member is empty, each lane creates its own stream, with the highest
+    /// priority for messages.
     stream_source streams{};
     /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
     /// Largest number of bytes of host memory that one call pins, rounded up to pages. The limit exists because drivers
-    /// refuse to pin very many pages at once. If `lowering_options::host_part` has another value, data that crosses the
+    /// refuse to pin very many pages at once. Should equal `lowering_options::host_part`, because data that crosses the
     /// end of a pinned part is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
-    /// The channel for failures, or null. If this rank fails, it tells the channel immediately. While this rank waits
-    /// for its device or for NCCL, it polls the channel for failures of other ranks. `finish` throws the failure of
-    /// another rank without waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are failure
-    /// channels. The channel must outlive the executors.
+    /// The channel for failures, or null. The executor tells the channel immediately if this rank fails. While this
+    /// rank waits for its device or for NCCL, the executor polls the channel for failures of other ranks. `finish`
+    /// throws the failure of another rank without waiting for the time limit. `bootstrap::tcp_control` and
+    /// `mpi::control` are failure channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

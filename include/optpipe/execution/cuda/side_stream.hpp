@@ -6,8 +6,8 @@
 namespace optpipe::cuda {
 
 /// A second stream beside the lane's stream, for the backward of a pair. Belongs to the device that was current when
-/// the side stream was made. A model has one side stream per rank, and must keep it until its work has ended. Graphs
-/// capture a side stream together with the lane's stream.
+/// the side stream was made. A model has one side stream per rank, and must keep the side stream until all work in the
+/// stream has ended. Graphs capture a side stream together with the lane's stream.
 ///
 ///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
 ///         side.fork(on);

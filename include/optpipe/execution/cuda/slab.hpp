@@ -63,8 +63,8 @@ inline constexpr std::size_t page_bytes = 4096;
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A larger range
-/// starts at the beginning of a part.
+/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A range that is
+/// larger than one part starts at the beginning of a part.
 class page_range {
 public:
     page_range() = default;
@@ -119,9 +119,9 @@ struct pinned_options {
 /// speed.
 ///
 /// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. A part ends at an
-/// address that is a multiple of the part's size (`part_end`). The offset of this end in the block is also such a
-/// multiple, as `lowering_options::host_part` requires.
+/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. The end of each
+/// part is a multiple of the part's size (`part_end`), both as an address and as an offset in the block.
+/// `lowering_options::host_part` requires this.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -9,9 +9,9 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. An event doesn't record the time, because that is
-/// slower. An event belongs to the device that is current when it is made, and only streams of this device may record
-/// it.
+/// A point in a stream's work that other streams can wait for. An event doesn't record the time, because recording
+/// times is slower. An event belongs to the device that is current when it is made, and only streams of this device may
+/// record it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }

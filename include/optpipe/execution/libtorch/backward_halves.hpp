@@ -20,15 +20,15 @@ namespace optpipe::libtorch {
 
 using node_pointer = decltype(torch::autograd::Edge::function);
 
-/// Describes where weight gradients branch off from the computation of the input's gradient. Roots that don't lead to
-/// the input also count as branches.
+/// Describes where weight gradients branch off from the computation of the input's gradient. Each root without a path
+/// to the input is also a branch.
 struct weight_branches {
     struct branch {
         node_pointer at;
         tensors weights;
     };
     std::vector<branch> branches;
-    /// Weights that are used in several places. The gradients of such weights are computed together with the input's
+    /// Weights that are used in several places. Gradients of shared weights are computed together with the input's
     /// gradient.
     tensors shared;
 };
@@ -125,8 +125,7 @@ private:
 
 } // namespace detail
 
-/// The places in the graph below `roots` where weights branch off before the stage's input is reached. `entry` is the
-/// node of the input.
+/// The weight branches of the graph between `roots` and the stage's input. `entry` is the node of the input.
 [[nodiscard]] inline weight_branches branches_of(const torch::autograd::edge_list& roots,
                                                  const torch::autograd::Node* entry) {
     detail::branch_search search{entry};
@@ -150,8 +149,8 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
 }
 
 /// The first node of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
-/// backward for the input alone doesn't run the node, but takes the inputs' gradients at the node's edges. The node
-/// passes the inputs on without holding them. Leaf tensors would hold them.
+/// backward for the input alone stops before this node. Unlike leaf tensors, the node passes the inputs on without
+/// holding them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
     /// `anchor` is any tensor that requires a gradient. `gradients` must outlive the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,

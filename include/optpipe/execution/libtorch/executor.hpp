@@ -11,7 +11,7 @@
 
 namespace optpipe::libtorch {
 
-/// Moves the tensors of a stash between the device and the host. The label of the task tells which stash.
+/// Moves the tensors of a stash between the device and the host. The label of the task identifies the stash.
 template <class Lane> class copy_engine {
 public:
     explicit copy_engine(rank_model& of) : of_{&of} {}

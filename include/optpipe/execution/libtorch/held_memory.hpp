@@ -22,9 +22,9 @@ namespace optpipe::libtorch {
 namespace detail {
 
 /// Returns the kind of operation, on another lane, that allocated the memory for which `last_use` is the last user.
-/// Returns nothing if memory of other lanes isn't used. A forward allocates a stash, and an offload copies the stash to
-/// memory that the offload allocates. A reload copies the stash back to memory that the reload allocates, and a
-/// backward reads this memory.
+/// Returns nothing if `last_use` uses only memory of its own lane. A forward allocates a stash, and an offload copies
+/// the stash to memory that the offload allocates. A reload copies the stash back to memory that the reload allocates,
+/// and a backward reads this memory.
 [[nodiscard]] inline std::optional<operation_kind> allocator_for(operation_kind last_use) {
     switch (last_use) {
     case operation_kind::offload: return operation_kind::forward;
@@ -38,8 +38,8 @@ namespace detail {
     return std::nullopt;
 }
 
-/// A binary search for the first task of a lane that starts after the end of another lane's task, the user. All later
-/// tasks of the lane start after this end, too.
+/// A binary search for the first task of a lane that starts after `user` has ended. `user` is a task of another lane.
+/// All later tasks of the lane also start after `user` has ended.
 class first_task_after {
 public:
     /// `tasks` has the positions of the lane's tasks in the program, and must outlive this object.
@@ -89,9 +89,9 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 } // namespace detail
 
-/// Maps operations of a program to the operations whose memory is free when the mapped operation starts. These
-/// operations have certainly ended by then. They were the last users of memory that the mapped operation's lane
-/// allocated. Each of them is listed once, for the first operation to which this applies.
+/// Maps an operation to the operations whose memory can be freed when the mapped operation starts. A listed operation
+/// was the last user of memory of the mapped operation's lane, and has certainly ended. Each operation is listed once,
+/// for the earliest operation that can use the freed memory.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;
@@ -116,16 +116,16 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
     return freed;
 }
 
-/// Memory of stashes for lanes that run tasks later than these are issued, such as CUDA streams. The allocator gives
-/// freed memory to the next tensor of the lane that allocated it, even if other lanes still use this memory. So memory
-/// that a task of another lane uses last is held for longer. It is freed when the allocating lane starts a task that,
-/// by the program's markers, runs after this last use. No lane and no thread waits for memory to become free.
+/// Memory of stashes for asynchronous lanes, such as CUDA streams. The allocator gives freed memory to the next tensor
+/// of the lane that allocated it, even if other lanes still use this memory. Memory whose last user is a task of
+/// another lane is held longer. The memory is freed when the allocating lane starts a task that runs after the last
+/// user, according to the program's markers. No lane and no thread waits for memory to become free.
 ///
-/// Each lane has memory of its own, so LibTorch may take more memory than planned. The difference may be as large as
-/// the memory that reloaded stashes take at the same time.
+/// Each lane has memory of its own, so LibTorch may take more memory than planned. The excess can reach the memory of
+/// all stashes that are reloaded at the same time.
 ///
-/// Host memory isn't tied to a lane, so any thread could get it as soon as it is freed. Until the end of the step, the
-/// rank therefore keeps this memory for its own later offloads.
+/// Host memory isn't tied to a lane, so other threads could reuse freed host memory too early. Until the end of the
+/// step, the rank keeps freed host memory for its own later offloads.
 ///
 /// All calls come from the thread that issues the tasks, but autograd's thread may call `retire`, too.
 class held_memory : public stash_memory {
@@ -154,8 +154,8 @@ public:
                     spare_[memory.numel()].push_back(std::move(memory));
         }
     }
-    /// Holds the memory that this operation used last. Memory that a tensor still uses after a computation is kept
-    /// until the end of the step.
+    /// Holds the memory whose last user is `op`. Memory that a tensor still uses after a computation is kept until the
+    /// end of the step.
     void end(const operation& op) override {
         for (auto& memory : take_retired())
             if (is_transfer(op.kind) || memory.use_count() == 1)

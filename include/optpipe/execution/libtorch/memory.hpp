@@ -72,9 +72,9 @@ public:
     [[nodiscard]] virtual at::Tensor on_host(std::int64_t bytes, at::Device of) {
         return at::empty({bytes}, at::TensorOptions{at::kByte}.pinned_memory(!of.is_cpu()));
     }
-    /// Takes over device memory that another lane allocated, and that the current task is the last to use.
+    /// Takes over device memory that another lane allocated. The current task is the last user of this memory.
     virtual void retire(c10::Storage) {}
-    /// Takes over the result of `on_host` that the current task is the last to use.
+    /// Takes over a result of `on_host`. The current task is the last user of this memory.
     virtual void retire_host(at::Tensor) {}
     /// Called before the task of an operation, on the thread that runs the task. `end` is called after the task.
     virtual void begin(const operation&) {}

@@ -31,13 +31,14 @@ inline at::Tensor bytes_of(const at::Tensor& dense) {
 } // namespace detail
 
 /// The layout of a message that carries the tensors between two stages. The tensors lie one after the other, without
-/// gaps. Each tensor also has a byte after the last tensor. In host memory, this byte tells whether the tensor is
-/// defined. On a device, a gradient that isn't defined is sent as zeros, because the host would have to wait for the
-/// byte. The messages of all microbatches have the same size.
+/// gaps. After the last tensor, there is one byte per tensor. In host memory, the byte tells whether the tensor is
+/// defined. A device sends undefined gradients as zeros, because the host would have to wait for the byte. The messages
+/// of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;
-    /// A layout for tensors with the types and sizes of those in `like`. Contract: all of them are defined.
+    /// A layout for tensors with the types and sizes of the tensors in `like`. Contract: all tensors in `like` are
+    /// defined.
     explicit message_layout(const tensors& like) {
         for (const auto& each : like) {
             slots_.push_back({each.scalar_type(), each.sizes().vec(), each.nbytes()});
@@ -104,7 +105,7 @@ private:
     }
 
     std::vector<slot> slots_{};
-    std::size_t bytes_ = 0; // of the tensors
+    std::size_t bytes_ = 0; // total size of the tensors
 };
 
 /// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so

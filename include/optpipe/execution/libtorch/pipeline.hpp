@@ -27,9 +27,9 @@ namespace optpipe::libtorch {
 
 /// Options for running a pipeline.
 struct pipeline_options {
-    /// Number of bytes per unit of memory, as in `lowering_options`. Used for the report.
+    /// Number of bytes per unit of memory, as in `lowering_options`, for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. Used for the measured schedule.
+    /// Duration of the problem's unit of time, for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
     /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
     /// machine.
@@ -53,7 +53,7 @@ public:
 };
 
 /// Trains a model according to a plan. Gradients are added to those already in the parameters. The caller's optimizer
-/// runs between two steps. `Ranks` has the executor and the control channel of each rank. It is `thread_ranks`, or
+/// runs between two steps. `Ranks` has the executor and the control channel of each rank: `thread_ranks`, or
 /// `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
 ///
 /// Stages that draw random numbers take turns, because they share random generators. For bitwise repeatable
@@ -117,8 +117,8 @@ private:
         detail::check_training(p, programs, model);
         return model;
     }
-    /// Waits for the work in this thread's current streams, such as the optimizer's work. The threads of the ranks have
-    /// other current streams.
+    /// Waits for the work in this thread's current streams, such as the optimizer's work. The ranks' threads use other
+    /// streams, which don't wait for this thread's streams.
     void await_caller() const {
         for (const auto& each : model_.stages)
             synchronize(device_of(each));

@@ -36,8 +36,8 @@ namespace optpipe::libtorch {
 
 /// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
 /// rounded, because LibTorch allocates the memory. If ranks are processes or on GPUs, pass the result of the function
-/// `message_bytes`. If ranks are threads on CPUs, pass 0. These ranks hand tensors on directly, and their messages have
-/// no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
+/// `message_bytes`. If ranks are threads on CPUs, pass 0, because such ranks hand tensors on directly and their
+/// messages have no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
 [[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0, lowering_options how = {}) {
     how.bytes_per_unit = 1.0;
     how.alignment = 1;
@@ -54,7 +54,7 @@ inline bool splits_backwards(const rank_program& program) {
         return each.kind == instruction_kind::compute && each.op.kind == operation_kind::backward_input;
     });
 }
-/// Throws `error` if LibTorch can't run the programs, and `input_error` if they have errors.
+/// Throws `error` if LibTorch can't run the programs, and `input_error` if the programs have errors.
 inline void check_training(const problem& p, const per_rank<rank_program>& programs, const training& model) {
     require_plain(p, "LibTorch runs a plan");
     if (model.stages.size() != p.graph.stages())
@@ -96,9 +96,9 @@ struct rank_step {
 /// One rank of a pipeline. Gradients are added to those already in the parameters. The caller's optimizer runs between
 /// two steps.
 ///
-/// With MPI, each process has one `pipeline_rank`. Its `on` is `member.executor()`, and its `channel` is
-/// `member.control()`. A process only needs the modules of its own stages. All other entries of `training::stages` may
-/// be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
+/// With MPI, each process has one `pipeline_rank`. Pass `member.executor()` as `on`, and `member.control()` as
+/// `channel`. A process only needs the modules of its own stages. In `training::stages`, entries of other ranks' stages
+/// may be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
 template <class Base> class pipeline_rank {
 public:
     /// Rehearses each stage once with each storage option that the plan uses for it. All ranks must call this
@@ -114,7 +114,7 @@ public:
         channel.cancel("rehearsing", caught_reason());
         throw;
     }
-    /// For several ranks in one process. These ranks share `values`, so messages between ranks on CPUs need no bytes.
+    /// For a process with several ranks. The ranks share `values`, so messages between ranks on CPUs need no bytes.
     /// Contract: `own` is one of the programs accepted by `detail::check_training`.
     pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values) try

@@ -18,9 +18,9 @@ namespace optpipe::libtorch {
     return generator.get_state();
 }
 
-/// While this object exists, the default random generator of a device continues from another state, and no other
-/// `random_scope` of the process is active. Ranks that are threads share this generator, so their stages take turns if
-/// they draw random numbers.
+/// Sets the state of a device's default random generator, and restores the old state at the end. Only one
+/// `random_scope` of a process is active at a time. Ranks that are threads share the generator of a device, so stages
+/// that draw random numbers take turns.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)
@@ -43,8 +43,8 @@ public:
 
 private:
     /// All devices of the process share one lock, so only one stage at a time draws random numbers. The lock is
-    /// recursive, because a thread may recompute during its forward. Autograd's thread can't, because it would wait for
-    /// the thread of the forward.
+    /// recursive, because a thread may recompute during its own forward. A recomputation on autograd's thread during a
+    /// forward would be a deadlock.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

@@ -38,8 +38,8 @@
 namespace optpipe::libtorch {
 
 /// Losses, activations and gradients, indexed by the operation that computes them. Activations and gradients are in the
-/// table only if no message with bytes carries them. The ranks of a `pipeline` share a table. A rank may be one step
-/// ahead of its neighbour, so the oldest value of an operation is taken first.
+/// table only if they are handed on without a message, or if messages have no bytes. The ranks of a `pipeline` share a
+/// table. A rank may be one step ahead of its neighbour, so the oldest value of an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -66,18 +66,18 @@ private:
 
 /// Options for running the operations of a rank.
 struct rank_options {
-    /// Number of bytes in the problem's unit of memory. Used for the report.
+    /// Number of bytes in the problem's unit of memory, for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. If set, each operation takes at least its planned time. Must be empty if
-    /// lanes aren't threads.
+    /// Duration of the problem's unit of time. If this is set, each operation takes at least its planned time. Must be
+    /// empty if lanes aren't threads.
     std::optional<clock_time> pace{};
 };
 
 /// Properties of a type of lane. `scope{lane}` makes LibTorch put its work into the lane while the scope exists. If
-/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If it is
-/// false, calls only put work into a stream of the stage's device, and messages are on that device.
-/// `make_memory(program)` returns the memory of the rank's stashes. If `is_host` is false, `device_of(executor)`
-/// returns the device on which the stages must be.
+/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If `is_host`
+/// is false, a lane's calls only put work into a stream of the stage's device, and messages are on the device.
+/// `make_memory(program)` returns the memory of the rank's stashes. `device_of(executor)` returns the device on which
+/// the stages must be, and is needed only if `is_host` is false.
 template <class Lane> struct lane_traits;
 template <> struct lane_traits<threads::lane> {
     struct scope {
@@ -158,7 +158,7 @@ public:
         });
     }
 
-    /// See `stage_runner::rehearse`. Call it before the first step for each storage option that will be used.
+    /// See `stage_runner::rehearse`. Must be called before the first step for each storage option that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);
@@ -167,8 +167,8 @@ public:
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished the work in
-    /// this thread's current streams, such as the optimizer's work.
+    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished earlier work
+    /// in this thread's current streams, such as the optimizer step.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
@@ -240,7 +240,7 @@ private:
         if (message.empty()) return values_.put(of, std::move(values));
         layout_of(of).write(values, message, device_of_messages<Lane>(from));
     }
-    /// The layout of the message after operation `of`. A gradient has the same layout as its activation.
+    /// The layout of the message that `of` sends. A gradient has the same layout as its activation.
     [[nodiscard]] const message_layout& layout_of(const operation& of) const {
         return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
     }

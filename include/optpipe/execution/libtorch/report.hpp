@@ -23,7 +23,7 @@ struct stash_bytes {
     std::string option{};
     planned_bytes after_forward{}, after_recompute{}, after_input_gradient{};
 };
-/// The measured sizes of the saved tensors, next to the planned sizes.
+/// The measured and planned sizes of the saved tensors.
 struct stash_report {
     std::vector<rank_bytes> ranks;
     /// One entry per stage and storage option that the plan uses.

@@ -23,7 +23,8 @@ namespace detail {
 /// The saver that is active in this thread. If null, autograd holds the tensors themselves.
 inline thread_local tensor_saver* active_saver = nullptr;
 
-/// An autograd engine that supplies saved-tensor hooks. Hooks from other sources must be Python objects in LibTorch.
+/// An autograd engine that supplies saved-tensor hooks. Without this engine, LibTorch only accepts hooks that are
+/// Python objects.
 struct saving_engine final : torch::autograd::Engine {
     std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
         return active_saver ? active_saver->hooks() : nullptr;

@@ -53,8 +53,8 @@ struct cell {
     torch::autograd::edge_list roots{};
     node_pointer entry{};
     std::size_t inputs = 0;
-    /// A part of the work of W. Autograd runs from `edges`, starting with `gradients`. The result is the gradients of
-    /// `weights`, or of all weights if that list is empty.
+    /// A part of the work of W. Autograd starts with `gradients` at `edges`, and computes the gradients of `weights`.
+    /// If `weights` is empty, autograd computes the gradients of all weights.
     struct deferred_gradients {
         torch::autograd::edge_list edges;
         std::vector<item_pointer> gradients;
@@ -196,7 +196,7 @@ inline tensors stage_runner::run_module(cell& now, const tensors& inputs, std::s
     return {model_.loss(outputs, step, m)};
 }
 
-/// Removes the roots without gradient, and returns the gradients of the others.
+/// Removes roots that have no gradient. Returns the gradients of the remaining roots.
 inline tensors stage_runner::begin_backward(cell& now, stash_phase phase, const tensors& gradients) {
     now.saved->begin(phase);
     tensors defined;
@@ -232,8 +232,9 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
     return std::move(now.input_gradients);
 }
 
-/// Computes the gradients of the inputs, and those of weights that are used in several places. `arrived` receives the
-/// gradients at the nodes where weights branch off, in the order of the result's edges.
+/// Computes the gradients of the inputs, and those of weights that are used in several places. Stores in `arrived` the
+/// gradients at the nodes where weights branch off. The result has one edge for each gradient in `arrived`, in the same
+/// order.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
     auto [branches, shared] = branches_of(now.roots, now.entry.get());

@@ -27,8 +27,8 @@ namespace optpipe::libtorch {
 using tensors = std::vector<at::Tensor>;
 using stage_function = std::function<tensors(const tensors&)>;
 
-/// Identifies a saved tensor of a stage by its position among the tensors of its group. The same key identifies the
-/// same tensor in all microbatches.
+/// Identifies a tensor that a stage saves. A key has a group, and the position of the tensor in the group. The same key
+/// identifies the same tensor in all microbatches.
 struct saved_key {
     enum class group : std::uint8_t { forward, gradient, recomputed };
     group of = group::forward;
@@ -64,16 +64,16 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 class recomputed_part;
 
 /// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
-/// frees it during the backward as it would without a stash. The stash only has weak pointers to this memory. Only one
+/// frees it during the backward as it would without a stash. The stash only has weak pointers to saved memory. Only one
 /// task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
-    /// The addresses of tensors that a stage owns. These tensors aren't counted.
+    /// The addresses of tensors that a stage owns, which don't count as part of the stash.
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed` has the names of the parts to recompute. `needed_by_weight` has the keys of the tensors that W
-    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers.
-    /// `memory`, `weights` and the two lists must outlive the stash.
+    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers. All
+    /// arguments except `draws_random` must outlive the stash.
     stash(stash_memory& memory, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
         : memory_{memory}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
@@ -96,8 +96,8 @@ public:
     /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves this share of the bytes to the host, rounded up to complete blocks. Blocks that W needs move before other
-    /// blocks, and larger blocks move before smaller ones.
+    /// Moves a share of the stash (0 to 1) to the host, rounded up to complete blocks. Blocks that W needs move before
+    /// other blocks, and larger blocks move before smaller ones.
     void move_to_host(double share);
     void move_to_device();
 
@@ -134,8 +134,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The saved tensors of a part of a stage that is recomputed. The tensors are dropped after the part's forward, and
-/// recomputed from the part's inputs with the same random state and autocast.
+/// The saved tensors of a recomputed part of a stage. The tensors are dropped after the part's forward, and recomputed
+/// from the part's inputs with the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)
@@ -150,7 +150,7 @@ public:
     }
 
     [[nodiscard]] std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
-    /// Returns the tensor with this number. Recomputes the part if its tensors aren't there.
+    /// Returns tensor `number`. Recomputes the part if its tensors aren't there.
     [[nodiscard]] at::Tensor unpack(std::size_t number) {
         if (!items_) recompute();
         const auto item = items_->at(number);
@@ -279,7 +279,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // Blocks come in the order of the items, because the order of addresses differs between runs.
+    // Blocks are listed in the order of the saved tensors, because the order of addresses differs between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {

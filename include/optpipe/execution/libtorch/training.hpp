@@ -18,12 +18,12 @@ namespace optpipe::libtorch {
 
 /// A stage of a model: its forward, and the tensors that it owns. A forward must not change its inputs in place,
 /// because the previous stage may have saved them. All microbatches must have the same graph of operations. On a GPU, a
-/// forward that draws random numbers must not run autograd itself. Autograd's thread could wait for the random numbers
-/// of this forward, which waits for autograd.
+/// forward that draws random numbers must not run autograd itself. The forward would wait for autograd's thread, which
+/// may wait until the forward has drawn its random numbers.
 ///
-/// Some output of a stage may have no influence on the loss. On CPUs, this output has no gradient, as in the model in
-/// one piece. On a GPU, its gradient is zeros if the next stage is on another rank. Weights that influence only this
-/// output then have gradients of zeros, too, and an optimizer may change these weights.
+/// An output without influence on the loss has no gradient, as in the unsplit model. If the next stage is on another
+/// rank's GPU, however, an output without influence on the loss has a gradient of zeros. Weights without influence on
+/// the loss may also have gradients of zeros, and an optimizer may change these weights.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};
@@ -67,18 +67,18 @@ struct training {
     std::function<tensors(std::size_t step, microbatch)> input;
     /// Returns the loss of a microbatch, which is a scalar. A step minimizes the mean over the microbatches.
     std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
-    /// For each storage option, by name: the parts (`part`) that it recomputes. An option that recomputes, but isn't in
-    /// this map, recomputes the entire stage.
+    /// For each storage option, by name: the parts (`part`) of the stage that are recomputed. An option that
+    /// recomputes, but isn't in this map, recomputes the entire stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
-    /// Whether the stages can split their backwards. Set it to false if some operation's backward can't run once for
-    /// the input and once for the weights. Plans must then have only full backwards (`problem::split_backward`).
+    /// Whether the stages can split their backwards. Must be false if some operation's backward can't run once for the
+    /// input and once for the weights. If false, plans must have only full backwards (`problem::split_backward`).
     bool splits_backward = true;
     /// A stage's random numbers, such as those of dropout, depend only on this seed, the step, the stage and the
     /// microbatch.
     std::uint64_t seed = 0;
 };
 
-/// The seed of a stage's random numbers for a microbatch, computed from `training::seed`. This seed doesn't depend on
+/// The seed of a stage's random numbers for a microbatch, computed from `training::seed`. The seed doesn't depend on
 /// the plan. Seeds of different trainings are far apart in their lower 32 bits, because LibTorch's CPU generator uses
 /// only these bits.
 [[nodiscard]] inline std::uint64_t seed_of(const training& model, std::size_t step, stage s, microbatch m,

@@ -15,12 +15,12 @@ namespace optpipe::mpi {
 
 /// Makes all ranks end a run together, whether or not the run was successful.
 ///
-/// A rank that fails reports its failure to rank 0. Rank 0 takes the first report it gets as the verdict on the run,
-/// and sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages, and
-/// reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are done,
-/// or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't answered.
-/// If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a time may use
-/// an agreement.
+/// A rank that fails reports its failure to rank 0. The first report that rank 0 receives is the verdict on the run.
+/// Rank 0 sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages,
+/// and reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are
+/// done, or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't
+/// answered. If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a
+/// time may use an agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -29,7 +29,7 @@ public:
         : board_{std::move(by)}, patience_{patience},
           heard_(static_cast<std::size_t>(board_.by().ranks()), false), done_{heard_} {}
 
-    /// Reports a failure of this rank. Only the first failure reported by any rank counts.
+    /// Reports a failure of this rank. If several failures are reported, the first one counts.
     void report(const execution_error& what) {
         if (verdict_ || reported_) return;
         reported_ = true;
@@ -45,32 +45,31 @@ public:
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Processes the notices that have arrived. Returns whether there were any.
+    /// Processes the notices that have arrived. Returns whether a notice arrived.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {
             take(came->from, came->what);
             moved = true;
         }
-        const auto now = std::chrono::steady_clock::now(); // read once, because the same time must decide whether to
-                                                           // close, and why the run is over
+        const auto now = std::chrono::steady_clock::now(); // one instant for two decisions: whether to close the run,
+                                                           // and whether the time limit is over
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// Call it if even notices can't be sent or received any more.
+    /// To be called if even notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";
     }
 
-    /// The error that ended the run. Empty until this rank knows the error, or if there is none.
+    /// The error that ended the run. Empty if the run has no error, or if this rank doesn't know the error yet.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// A text that lists the ranks that didn't answer at the end, or the ranks that still have running messages. Empty
-    /// if there are no such ranks.
+    /// A list, as text, of the ranks that didn't answer at the end, or that still have running messages. May be empty.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -81,8 +80,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. A
-    /// notice that arrives after the end could reach a later communicator, because MPI may give it the same identity.
+    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. MPI
+    /// may give a later communicator the same identity, and a late notice could then reach that communicator.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 
@@ -119,7 +118,7 @@ private:
             missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});
         closed_ = true;
-        *deadline_ += patience_; // adds time to send these notices
+        *deadline_ += patience_; // leaves time to send the last notices
     }
 
     template <class Is> [[nodiscard]] std::string listed(const std::string& what, const Is& is) const {

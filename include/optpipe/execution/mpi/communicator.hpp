@@ -18,7 +18,7 @@ class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Throws if they don't join within `patience`.
+    /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`.
     communicator(MPI_Comm of, milliseconds patience) {
         auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
         MPI_Request made = MPI_REQUEST_NULL;
@@ -26,7 +26,7 @@ public:
         check(MPI_Comm_rank(of, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(of, &ranks_), "MPI_Comm_size");
         if (!wait(made, patience)) {
-            static_cast<void>(copy.release()); // MPI may still write to this duplicate
+            static_cast<void>(copy.release()); // MPI may still use the duplicate
             throw timeout_error{"mpi: rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " waited " +
                                 std::to_string(patience.count()) + " ms for the others to come"};
         }
@@ -51,8 +51,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free the communicator. Call it only if all ranks have agreed that no messages are still
-    /// running. A later communicator with the same identity could receive messages that are still running.
+    /// Makes the destructor free the communicator. May be called only if all ranks have agreed that no messages are
+    /// still running. A later communicator with the same identity could receive messages that are still running.
     void free_at_end() { frees_ = true; }
 
 private:

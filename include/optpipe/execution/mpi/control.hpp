@@ -18,7 +18,7 @@
 namespace optpipe::mpi {
 
 /// One rank's control channel over MPI. Some executors, such as NCCL's, can't tell other processes of failures, and use
-/// this channel to do so (`cuda::options::failures`). A `member` already has such a channel.
+/// a `control` to do so (`cuda::options::failures`). A `member` already has a control channel.
 ///
 /// The caller keeps the communicator. This class duplicates the communicator, and sends nothing on the original. All
 /// processes of the communicator must construct and destroy their `control` at the same time. The destructor waits for

@@ -29,10 +29,10 @@ public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write a lost rank's letter here
+    ~control_mail() { static_cast<void>(coming_.release()); } // MPI may still write to this memory
 
-    /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether there were any
-    /// letters. Throws if a letter can't be sent.
+    /// Sends the letters in the outbox, and delivers the letters that have arrived. Returns whether a letter was sent
+    /// or delivered. Throws if a letter can't be sent.
     bool carry(threads::control_channel& of, std::mutex& mutex) {
         std::unique_lock lock{mutex};
         const auto outbox = of.take_outbox();
@@ -51,8 +51,8 @@ public:
     }
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
-    /// Receives and discards remaining letters until the letters of all ranks have been received. All ranks must call
-    /// this function once no rank sends new letters. Returns whether all letters were received in time.
+    /// Discards all letters that still arrive, until every rank has received all letters sent to it. All ranks must
+    /// call this function once no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;

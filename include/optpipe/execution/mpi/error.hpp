@@ -14,7 +14,7 @@ namespace optpipe::mpi {
 
 /// A failed call of MPI. Only this library's own communicators return errors. On the caller's communicators, MPI's
 /// handler may end the job. If a message is too long, MPICH 4.0 always calls the handler of MPI_COMM_WORLD. To get an
-/// exception in this case, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
+/// exception for messages that are too long, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
 class error : public optpipe::error {
 public:
     error(int code, const std::string& what) : optpipe::error{what + ": " + text_of(code)}, code_{code} {}
@@ -41,8 +41,8 @@ inline void check(int code, const char* call) {
     if (code != MPI_SUCCESS) throw error{code, call};
 }
 
-/// Waits for the request. Returns whether it completes within `patience`. Sleeps briefly between queries, because MPI
-/// can only be polled.
+/// Waits for the request. Returns whether the request completes within `patience`. Sleeps briefly between queries,
+/// because MPI can only be polled.
 [[nodiscard]] inline bool wait(MPI_Request& request, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {

@@ -15,7 +15,7 @@
 namespace optpipe::mpi {
 
 /// A rank that is a process. The rank's lanes are threads, its buffers are in CPU memory, and MPI carries its messages.
-/// Only the thread that issues may use it.
+/// Only the thread that issues may use an executor.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -51,9 +51,9 @@ static_assert(execution::check_executor<executor>());
 ///
 /// If any rank fails, `finish` throws on all ranks. Failures are exceptions, failed allocations, missing or wrong
 /// messages, and processes that hang or are gone. The error has the rank, the operation and the reason of the first
-/// failure that was reported to rank 0. The error also names the ranks that no longer answer. Ranks may give different
-/// reasons only if rank 0 itself is gone. If a launcher ends the job as soon as one process dies, no process can report
-/// the failure (see `--enable-recovery` of Open MPI).
+/// failure that was reported to rank 0. The error also names the ranks that no longer answer. All ranks give the same
+/// reason, unless rank 0 is gone. If a launcher ends the job as soon as one process dies, no process can report the
+/// failure (see `--enable-recovery` of Open MPI).
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}

@@ -33,7 +33,7 @@ struct notice {
     std::string operation{};
     std::string reason{};
 
-    /// Largest size of a notice in bytes. Longer notices are cut at the end, which is part of the reason.
+    /// Largest size of a notice in bytes. If a notice is longer, its reason is cut.
     static constexpr std::size_t largest = 1024;
 
     [[nodiscard]] std::string text() const {
@@ -77,7 +77,7 @@ public:
         int from;
         notice what;
     };
-    /// The next notice that has arrived. Empty if there is none.
+    /// The next notice that has arrived. Empty if no notice has arrived.
     [[nodiscard]] std::optional<received> next() {
         int come = 0;
         MPI_Status status;

@@ -11,12 +11,12 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// Time limit for a rank's waits for another rank: at a message, at a minimum of the control channel, when a
-    /// `member` is constructed, and at the end. At a minimum, the other ranks wait for rank 0 twice as long. The limit
+    /// Time limit when a rank waits for another rank: for a message, in the control channel, in the constructor of
+    /// `member`, and at the end of a run. For the result of `minimum`, ranks wait for rank 0 twice as long. The limit
     /// must be longer than a step. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
-    /// Limit in bytes for all device slabs of this rank together. `host_memory` is the limit for all its host slabs.
-    /// Empty if there is no limit.
+    /// Limit in bytes for all device slabs of this rank together. `host_memory` is the limit for all host slabs of this
+    /// rank. Empty if there is no limit.
     std::optional<std::size_t> device_memory{};
     std::optional<std::size_t> host_memory{};
     /// Returns the simulated times of copies between device and host. If empty, copies take their real time.

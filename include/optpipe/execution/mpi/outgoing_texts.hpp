@@ -31,7 +31,7 @@ public:
     ~outgoing_texts() {
         are_done();
         for (auto& each : texts_)
-            static_cast<void>(each.release()); // text for a lost rank, which MPI may still read
+            static_cast<void>(each.release()); // MPI may still read this text
     }
 
     /// Throws `optpipe::error` if the text is longer than MPI allows, or if MPI refuses the text.

@@ -31,9 +31,10 @@
 namespace optpipe::mpi {
 
 /// Carries the messages of one rank's lanes over MPI. A single thread makes all MPI calls. Lanes hand their sends and
-/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators, and the
-/// messages of a communicator match by their order. Sends are synchronous, so an exchange ends only after the matching
-/// exchanges of the other ranks have started. The same thread also carries the letters of the control channel.
+/// receives to this thread, and wait until the messages have ended. Activations and gradients have separate
+/// communicators, and the messages of a communicator match by their order. Sends are synchronous, so an exchange ends
+/// only after the matching exchanges of the other ranks have started. The same thread also carries the letters of the
+/// control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -60,8 +61,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// Call it after a failure. Waits until none of this rank's work is running, and then returns the error that all
-    /// ranks throw.
+    /// To be called after a failure. Waits until none of this rank's work is running, and then returns the error that
+    /// all ranks throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
@@ -82,7 +83,7 @@ public:
         for (auto* each : {&forward_, &backward_, &agreement_.by()})
             each->free_at_end();
     }
-    /// Call it after `leave`. Returns whether the run failed and some rank didn't answer at the end.
+    /// Whether the run failed and some rank didn't answer at the end. Must be called after `leave`.
     [[nodiscard]] bool has_lost_rank() const {
         return world_.failed.happened().load() && !agreement_.missing().empty();
     }
@@ -178,7 +179,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // after a failure, no lane waits for messages
+        if (stopped_) return false; // after a failure, no lane waits for a message any longer
         for (const auto& each : posting_)
             try {
                 post(each);
@@ -255,8 +256,8 @@ private:
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns whether there was
-    /// such a message.
+    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns false if no message
+    /// has arrived.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;
@@ -290,7 +291,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // The following members are used only by the thread that calls MPI.
+    // Members that only the thread that calls MPI uses.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

@@ -18,7 +18,7 @@ namespace optpipe::mpi {
 }
 
 /// Throws unless threads of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
-/// `member` exists. With MPI_THREAD_MULTIPLE, the caller may.
+/// `member` exists. With MPI_THREAD_MULTIPLE, the caller may use MPI at any time.
 inline void check_thread_level() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -30,7 +30,7 @@ inline void check_thread_level() {
                              "; it has to be MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED at least"};
 }
 
-/// Initialises and finalises MPI. If MPI is already initialised, the session does neither.
+/// Initialises and finalises MPI. If MPI is already initialised, the session does nothing.
 class session {
 public:
     session() {
@@ -53,8 +53,8 @@ public:
     /// Whether this session initialised MPI, and will finalise it.
     [[nodiscard]] bool owns() const { return owns_; }
 
-    /// Announces that a rank is gone. MPI_Finalize would wait for the lost rank, so this process ends without
-    /// MPI_Finalize, and the launcher then ends the remaining processes.
+    /// Announces that a rank is gone. After the announcement, the process ends without MPI_Finalize, which would wait
+    /// for the lost rank. The launcher ends the remaining processes.
     void lose_rank() noexcept { lost_ = true; }
     [[nodiscard]] bool has_lost_rank() const { return lost_; }
 

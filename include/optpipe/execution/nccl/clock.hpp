@@ -37,7 +37,7 @@ template <class Clock, class Send, class Receive>
             shortest = took;
             begin.when = asked + took / 2 - passed;
         }
-        begin.error = shortest / 2 + duration{1 + error_before}; // halving rounds to an integral number of ticks
+        begin.error = shortest / 2 + duration{1 + error_before}; // one more tick, because halving rounds down
     }
     for (int i = 0; i < rounds && rank + 1 < ranks; ++i) {
         static_cast<void>(receive(rank + 1));

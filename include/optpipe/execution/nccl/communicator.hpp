@@ -40,23 +40,23 @@ public:
     using optpipe::error::error;
 };
 
-/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses values that are empty. With fewer
-/// blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
+/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses a value for each empty member. With
+/// fewer blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};
     std::optional<int> cga_cluster_size{};
 };
 
-/// A non-blocking communicator, which can be aborted. Only one thread at a time may use it. During a call, no thread
-/// may use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
-/// called, and every rank must call one of them.
+/// A non-blocking communicator, which can be aborted. Only one thread at a time may use a communicator. During a call,
+/// no thread may use another communicator of the same device. After an error or a timeout, only `abort` and the
+/// destructor may be called, and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
-    /// Returns when all ranks have joined. Throws if they don't join within `patience`. `id` is the result of
+    /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`. `id` is the result of
     /// `make_id()` on rank 0. If `failures` is given, the constructor polls it while waiting, and throws the failure of
     /// another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
@@ -181,7 +181,7 @@ private:
     milliseconds patience_;
     std::string name_;
     bool healthy_ = true;
-    /// Called to abort a borrowed communicator. Empty for all others.
+    /// Called to abort a borrowed communicator. Empty for a communicator that this object owns.
     abort_call end_{};
     const execution::failure_channel* failures_ = nullptr;
 };

@@ -40,8 +40,8 @@ namespace optpipe::nccl {
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
     /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
-    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. Two communicators
-    /// take twice as much memory as one.
+    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. This layout takes
+    /// twice as much memory as one communicator.
     per_sender,
 };
 
@@ -63,17 +63,18 @@ struct world_id {
 };
 
 /// Communicators of an existing engine, on `options::device`. The ranks of the communicators are the pipeline's ranks,
-/// in the same order. The communicators are borrowed. The engine must keep them until the `member` is destroyed, and
-/// must not use them until then.
+/// in the same order. The communicators are borrowed. Until the `member` is destroyed, the engine must neither destroy
+/// nor use the communicators.
 struct borrowed_communicators {
-    /// The communicators for activations and for gradients. There are two, because NCCL runs all work of a communicator
-    /// in a single order. Non-blocking communicators are better. With a blocking communicator, the issuing thread may
-    /// block until the peer has issued the matching message. If the peer is lost, only `abort` ends this wait.
+    /// The communicators for activations and for gradients. Activations and gradients need separate communicators,
+    /// because NCCL runs all work of a communicator in a single order. Communicators should be non-blocking. A blocking
+    /// communicator may block the issuing thread until the peer has issued the matching message. If the peer is lost,
+    /// only `abort` releases the issuing thread.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// The caller is the rank's thread, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
+    /// If NCCL blocks the rank's thread, another thread calls `abort`. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -144,9 +145,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // Within a group, work on one communicator runs after work on communicators that the group used earlier. All
-        // ranks must use the communicators in the same order. With different orders, ranks could wait for each other
-        // forever.
+        // NCCL runs the messages of a group one communicator after the other, in the order in which the group uses the
+        // communicators. With different orders, ranks could wait for each other forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -175,8 +175,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. Streams continue after their messages are aborted, so a sum could read data that
-    /// never arrived, and other replicas would use this wrong sum.
+    /// Aborts sums before messages. The streams of aborted messages continue, so a later sum would use data that never
+    /// arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
@@ -228,7 +228,7 @@ public:
         try {
             return share_instant<clock>(any().rank(), any().ranks(), send, receive);
         } catch (...) {
-            abandon(); // must come before memory that a message may still use is freed
+            abandon(); // ends all messages before their memory is freed
             throw;
         }
     }
@@ -270,7 +270,7 @@ private:
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
     /// The next entry for a running message. The number of entries is limited to the number of commands for which the
-    /// lanes have room. At this limit, the oldest entry is reused.
+    /// lanes have room. Once the limit is reached, the oldest entry is reused.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -292,7 +292,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Calls `issue(device memory, stream)`, and waits until the work that it puts into the stream has ended.
+    /// Calls `issue(device memory, stream)`, and waits until all work in the stream has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -301,7 +301,7 @@ private:
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
-            abandon(); // must come before memory that a message may still use is freed
+            abandon(); // ends all messages before their memory is freed
             throw;
         }
     }
@@ -321,8 +321,8 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The first `used_` entries are the most recent exchanges since the executor last finished. All other entries are
-    /// unused.
+    /// The first `used_` entries are the most recent exchanges since the executor last finished. Entries from `used_`
+    /// on are unused.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -336,7 +336,7 @@ private:
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
 /// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
-/// throws an error that names itself.
+/// throws an error that names the rank that detected it.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.
@@ -378,8 +378,8 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Tells the other ranks of the exception that is being handled, and throws it as an `execution_error`. Rethrows
-    /// the failure of another rank unchanged.
+    /// Tells the other ranks of the current exception, and throws the exception as an `execution_error`. Rethrows the
+    /// failure of another rank unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {

@@ -19,8 +19,7 @@ namespace optpipe::nccl {
 ///
 /// All replicas must construct their `gradient_sum` at the same time, before the first step. The member must outlive
 /// the `gradient_sum`. The pipelines of all replicas must run the same programs, so that they reduce in the same order.
-/// If a replica doesn't take part in a sum, the steps of this rank and of its pipeline end with an error after
-/// `cuda::options::patience`.
+/// If a replica doesn't take part in a sum, this rank's pipeline fails after `cuda::options::patience`.
 class gradient_sum {
 public:
     /// `id` is made by one of the replicas, or by `execution::share_group_id` for all groups. `limits` restricts the

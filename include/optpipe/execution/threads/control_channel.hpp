@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether this rank has begun a minimum without reading the result, or waits for a text.
+    /// Whether this rank waits for a text, or has called `begin_minimum` and hasn't read the result yet.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:

@@ -101,8 +101,8 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// Ranks that are threads of this process. Their lanes run at the same time and their buffers are real, while the
-/// speeds of their links can be chosen.
+/// Ranks that are threads of this process. Lanes run in parallel, and buffers are real memory. The speeds of the links
+/// are options.
 class cluster {
 public:
     /// Throws `error` if an option is for another number of ranks.

@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// An object that waits, and that must be woken when its wait can never end otherwise.
+/// An object that may wait for other ranks. A failure wakes the object, because the other ranks may never come.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;

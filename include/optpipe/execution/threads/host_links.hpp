@@ -13,13 +13,14 @@
 
 namespace optpipe::threads {
 
-/// The links between devices and hosts. With `duplex_kind::half`, all transfers on a link run one after the other,
-/// first come, first served. With full duplex, this rule applies to each direction separately.
+/// The links between devices and hosts. Transfers on a link run one after the other, first come, first served. With
+/// `duplex_kind::full`, the two directions of a link are independent.
 class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);
 
-    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start.
+    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start of the occupied
+    /// time.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:

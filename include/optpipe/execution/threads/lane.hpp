@@ -66,8 +66,7 @@ private:
     /// copies and messages.
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// Copies immediately. Everything that waits for the copy is then delayed until the simulated duration of the copy
-    /// has passed.
+    /// Copies immediately. Work that waits for the copy starts only after the simulated duration of the copy.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);
@@ -81,8 +80,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time at which all results for the next command are ready. `over_` is the time at which the last command
-    /// ended.
+    /// The time at which all results for the next command are ready. `over_` is the end of the last command.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;
@@ -231,8 +229,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // The start of a command depends on the time at which its inputs are ready, as on a device. The time at which this
-    // thread notices is irrelevant.
+    // A copy starts when its inputs are ready, as on a device, even if this thread runs later.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;
@@ -266,7 +263,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // The next command of the lane may overlap with this one, because a link can carry several messages at once.
+    // The lane's next command may overlap with a message, because a link can carry several messages at once.
     ready_ = start;
 }
 

@@ -11,7 +11,7 @@
 
 namespace optpipe::threads {
 
-/// The state of a marker: how often it was recorded, and how many of these records lanes have reached.
+/// The state of a marker: the number of its records, and the number of records that lanes have reached.
 class marker_state final : public wakeable {
 public:
     explicit marker_state(failure& f) : failure_{f}, registration_{f, *this} {}

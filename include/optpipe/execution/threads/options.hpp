@@ -17,8 +17,8 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// Returns the time for which a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. The label
-/// is that of the send, so its `peer` is the receiving rank.
+/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. `sent` is
+/// the label of the send, so `sent.peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.
@@ -31,8 +31,8 @@ struct fault_injection {
 
 /// The properties of ranks that are threads. Copies and messages for which no time is given are as fast as possible.
 struct options {
-    /// Time limit for a rank's wait for another rank at a message. The same limit applies when rank 0 waits for other
-    /// ranks at a minimum of the control channel. At a minimum, the other ranks wait for rank 0 twice as long.
+    /// Time limit when a rank waits for a message of another rank, or when rank 0 waits for other ranks in the control
+    /// channel. For the result of `minimum`, ranks wait for rank 0 twice as long.
     nanoseconds patience = std::chrono::seconds{60};
     /// Limit in bytes for all device slabs of each rank together. `host_memory` is the limit for all host slabs of each
     /// rank. If a limit is empty, there is no limit.
@@ -40,7 +40,7 @@ struct options {
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Describes which ranks share a link to the host (`transfer_rules`). If empty, each rank has its own link.
+    /// Describes which ranks share a link to the host (`transfer_rules`). If this is empty, each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};
@@ -50,8 +50,8 @@ struct options {
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Copies over links with limited rates, in bytes per second: `out_per_second` to the host, and `in_per_second` from
-/// the host.
+/// Copies over links with limited rates in bytes per second. `out_per_second` is the rate to the host, and
+/// `in_per_second` is the rate from the host.
 [[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
 
 } // namespace optpipe::threads

@@ -24,7 +24,7 @@ public:
 
     void open(std::size_t messages);
     void arrive(nanoseconds at);
-    /// Waits for all messages. Returns false if they haven't arrived after `patience`, or after a failure.
+    /// Waits until all messages have arrived. Returns false after a failure, or after `patience`.
     bool await(nanoseconds patience);
     /// The time at which the last message arrived. Valid after `await`.
     [[nodiscard]] nanoseconds over() const { return over_; }
@@ -46,7 +46,7 @@ struct message_offer {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    /// The time when this end was ready.
+    /// The time when this end of the message was ready.
     nanoseconds ready{};
     exchange_gate* gate = nullptr;
 };
@@ -54,10 +54,10 @@ struct message_offer {
 /// Matches the two ends of each message. From one rank to another, messages of the same direction match in order.
 class message_carrier {
 public:
-    /// Offers one end of a message. Called by the lane to which the offer's gate belongs. When the message has arrived,
-    /// the gate is told. A wrong message is reported as a failure.
+    /// Offers one end of a message. Called by the lane to which the offer's gate belongs. The carrier calls the gate
+    /// when the message has arrived. A wrong message is reported as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. After the call, the data of this offer isn't used any longer.
+    /// Withdraws an offer after a failure. After the call, the data of `mine` isn't used any longer.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:
@@ -149,7 +149,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
     if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
-        if (!sends) offers_.front() = mine; // the receive takes the place of the lost send
+        if (!sends) offers_.front() = mine; // the lost send is dropped, and the receive goes on waiting
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);
         return {};

@@ -88,8 +88,8 @@ public:
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. The start and end of a
-    /// lifetime are counted in allocations and releases.
+    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. Times are numbers of
+    /// allocations and releases.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
     /// Smallest number of bytes by which the arena must grow so that a segment of `bytes` fits at its end. `bytes` must
@@ -125,8 +125,8 @@ public:
         lifetimes_.push_back({bytes, moment_++});
         return result;
     }
-    /// Allocates several segments, beginning with the blocks that have been free longest. Contract: there is enough
-    /// free memory.
+    /// Allocates several segments, beginning with the block that was freed first. Contract: there is enough free
+    /// memory.
     taken take_pieces(std::size_t bytes) {
         taken result;
         while (bytes > 0) {
@@ -162,8 +162,8 @@ private:
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// Whether this run is preferred. An exact fit is preferred, because it leaves no fragments. If neither run
-        /// fits exactly, the one that has been free for longer is preferred, because its next user waits less.
+        /// Whether this run is better than `other`. An exact fit is best, because it leaves no fragments. If neither
+        /// run fits exactly, the run that was freed earlier is better, because its next user waits less.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;

@@ -29,11 +29,11 @@ struct value_copy {
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, if the problem states it, as for data that an edge holds and for keys and values;
-    /// otherwise 0.
+    /// The size of the copy, or 0 if the problem doesn't state the size. A problem states sizes only for data that
+    /// edges hold, and for attention keys and values.
     memory_size held{};
-    /// Whether the schedule's rules count the copy as device memory of its rank, from `produced_by` to the instant
-    /// `until`.
+    /// Whether the schedule counts the copy as device memory of its rank. A planned copy counts from `produced_by` to
+    /// the instant `until`.
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
@@ -43,7 +43,7 @@ struct value_copy {
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
 };
 
-/// Whether `op` makes the copy. If not, it uses the copy. Contract: the operation is on the rank of the copy.
+/// Whether `op` makes the copy, rather than uses the copy. Contract: `op` is on the rank of the copy.
 [[nodiscard]] constexpr bool is_made_by(const value_copy& copy, const operation& op) {
     return is_same_work(copy.produced_by, op);
 }
@@ -57,7 +57,7 @@ struct value_link {
     std::size_t copy = 0;
 };
 
-/// A value that is sent to another rank. One message serves all consumers on that rank.
+/// A value that is sent to another rank. One message serves all consumers on the receiving rank.
 struct planned_message {
     operation produced_by{};
     value_kind value = value_kind::boundary;
@@ -75,9 +75,9 @@ struct planned_message {
 };
 
 /// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
-/// copy of an activation. All messages are sent from another copy. An activation is sent once to each other rank that
-/// needs it. An edge that holds memory has its own copy of the value on the producer's rank, which is sent when the
-/// consumer needs the value. A gradient goes to one stage only.
+/// copy of an activation, and all messages are sent from a second copy. An activation is sent once to each other rank
+/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank, and the copy is sent
+/// when the consumer needs the value. Each gradient goes to only one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
@@ -137,7 +137,7 @@ private:
         for_each_consumer(p_, op, [&](const operation& after, duration delay) {
             const bool is_partial = op.kind == operation_kind::forward && after.kind != operation_kind::forward;
             const auto* by = find_(after);
-            if (!by || (after.stage == op.stage && !is_partial)) return; // `keep_for_slices` adds these values
+            if (!by || (after.stage == op.stage && !is_partial)) return; // see `keep_for_slices`
             const auto held = is_partial ? memory_size{}
                                          : held_between(std::min(op.stage, after.stage),
                                                         std::max(op.stage, after.stage), op.microbatch);
@@ -149,7 +149,7 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy on the rank of the operation `from`. Either all users of the copy are on this rank, or all are on
+    /// Adds one copy on the rank of the operation `from`. The users of the copy are either all on this rank or all on
     /// other ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
@@ -223,8 +223,8 @@ private:
         return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
     }
 
-    /// Adds two values of a slice: its keys and values, which the slice's F makes, and their gradient. The backward of
-    /// the sequence's last slice makes the gradient.
+    /// Adds the attention keys and values of a slice, and their gradients. The slice's F makes the keys and values. The
+    /// backward of the sequence's last slice makes the gradients.
     void keep_for_slices(const timed_operation& timed) {
         const auto& op = timed.op;
         const auto held = p_.cost(op.stage, op.microbatch).kv;
@@ -266,8 +266,8 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values. Lists 0 and 1: users of its activation on the same rank, and on other
-    /// ranks. Lists 2 and 3: users of its partial result on the same rank, and on other ranks.
+    /// The users of one operation's values. Lists 0 and 1 have the users of the activation on the same rank and on
+    /// other ranks. Lists 2 and 3 have the users of the partial result on the same rank and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
     /// Each link, with the index of its operation. Empty once the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;

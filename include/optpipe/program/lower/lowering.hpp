@@ -35,7 +35,7 @@ namespace optpipe::detail {
 /// Limit in bytes for all stashes and messages of a step together.
 inline constexpr double most_addressable_bytes = 0x1p60;
 
-/// The offset of each buffer, for each arena that was too large at first.
+/// The packings of all arenas that were too large at the first attempt.
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
 /// Writes the programs of all ranks together. An operation or message is written after all its dependencies. When
@@ -145,9 +145,9 @@ public:
         });
         return is_within;
     }
-    /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
-    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so the
-    /// buffers are allocated in the same order again.
+    /// If an arena is too large because its free memory isn't contiguous, packs the arena again. An arena is too large
+    /// if it exceeds its limit or, with `to_peak`, the plan's peak. The new packings stay valid, because buffers are
+    /// allocated in the same order again.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -186,7 +186,8 @@ private:
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// The memory limit in bytes, or the plan's peak if rounding makes the peak larger.
+    /// The largest allowed size of an arena, in bytes: the memory limit, or the plan's peak if rounding raises the peak
+    /// above the limit.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
@@ -255,8 +256,8 @@ private:
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory, because times differ only by rounding errors or transfers have no
-    /// duration. The first node may then take memory that becomes free later, or memory beyond the plan's peak.
+    /// Lets the first waiting node take memory that becomes free later, or memory beyond the plan's peak. Called if all
+    /// ready nodes wait for memory. Rounding errors and transfers of no duration can cause this.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -403,8 +404,8 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction after which the stash of `op` is on the device. The instruction is the reload, or the forward if
-    /// there is no reload.
+    /// The instruction that last brings the stash of `op` to the device: the reload, or the forward if there is no
+    /// reload.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
@@ -485,7 +486,8 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if this stage is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
+    /// adjacent stage.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
@@ -507,10 +509,10 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Indexed by copy of a value. For each copy, `copy_bytes_` has the size in bytes, `held_` has the buffer, and
-    /// `uses_left_` has the number of uses that aren't written yet.
+    /// Indexed by copy of a value: the size in bytes, the buffer that holds the copy, and the number of uses that
+    /// aren't written yet.
     std::vector<std::size_t> copy_bytes_;
-    /// Indexed by operation: the position of its instruction.
+    /// Indexed by operation: the position of the operation's instruction.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> held_;
     std::vector<std::size_t> uses_left_;

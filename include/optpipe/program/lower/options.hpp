@@ -20,10 +20,10 @@ enum class message_lanes : std::uint8_t {
     single,        ///< one lane, for transports that don't allow several messages at once
 };
 
-/// The earliest time at which a receive may start. In both cases, the receive also waits for its buffer.
+/// The earliest time at which a receive may start. A receive always waits for its buffer, too.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
-    when_due, ///< the receive starts after the computations that end before the message is sent, according to the plan;
+    when_due, ///< the receive starts after the computations that the plan ends before the message is sent;
               ///< for transports whose waiting receives occupy multiprocessors
 };
 
@@ -34,7 +34,7 @@ enum class part_placement : std::uint8_t {
                 ///< `cuda::lowering_defaults`
 };
 
-/// States how much of the memory that W needs is already held by the forward, for one storage option of a stage.
+/// For one storage option of a stage: how much of the memory that W needs is already held by the forward.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
@@ -49,11 +49,10 @@ struct lowering_options {
     std::size_t alignment = 256;
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
-    /// edge holds memory, the size of that memory is used instead. If 0, the training engine moves activations and
-    /// gradients itself, and the program only orders these moves. If 0, each message is a send and a receive of 0
-    /// bytes, and their labels name the tensor. Tasks then have no input and output buffers. No memory is reserved for
-    /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
-    /// own).
+    /// edge holds memory, the size of that memory is used instead. If 0, the training engine itself moves activations
+    /// and gradients, and the program only determines the order. Messages of 0 bytes are sends and receives whose
+    /// labels name the tensor. Tasks have no input and output buffers. No memory is reserved for messages, and no task
+    /// waits for message memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
     /// stages, and of its gradient. Missing entries default to `message_bytes`.
@@ -71,15 +70,16 @@ struct lowering_options {
     /// Whether each stage makes an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
-    /// on a separate lane, after the stage's last weight gradient. The stage's update waits for it. All pipelines that
-    /// reduce together must run the same programs. The pipelines then reduce in the same order, and can't deadlock.
+    /// on a separate lane, after the stage's last weight gradient and before the stage's update. All pipelines that
+    /// reduce together must run the same programs, because pipelines that reduce in different orders could deadlock.
     bool reduce = false;
     /// Whether the schedule consists of forwards only (`forward_schedule`), for evaluation and inference. Excludes
     /// `update` and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry states how much
-    /// of that memory the forward already holds. F and RECOMPUTE can then write this memory where it stays until W has
-    /// read it. Without an entry, the largest possible amount is assumed. Impossible values are clamped.
+    /// of that memory the forward already holds. With an entry, F and RECOMPUTE write data that W needs to a place
+    /// where the data can stay until W. If an option has no entry, the largest possible amount is assumed. Impossible
+    /// values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. Moments count the allocations and releases.
+/// A buffer that is in use from moment `begin` to moment `end`. A moment is a number of allocations and releases.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -29,8 +29,8 @@ struct buffer_packing {
     std::size_t size = 0;
 };
 
-/// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. With ten times the limits, a few
-/// percent more cases fit.
+/// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. Ten times higher limits let only a
+/// few percent more cases fit.
 struct packing_effort {
     /// Number of times that all buffers are placed, for each initial order.
     std::size_t rounds = 16;
@@ -40,9 +40,9 @@ struct packing_effort {
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
 /// the gap that it fills best. There are three initial orders: by decreasing size, by decreasing size × lifetime, and
-/// by first use. While the result exceeds `limit`, the buffers above `limit` are moved to the front of the order, and
-/// all buffers are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple
-/// of `part`. The result is deterministic.
+/// by first use. As long as some buffers lie above `limit`, they are moved to the front of the order, and all buffers
+/// are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple of `part`.
+/// The result is deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,
@@ -126,8 +126,8 @@ private:
         }
         return made;
     }
-    /// Offset for buffer `i`: the start of the gap in which it leaves the least free space. If no gap is large enough,
-    /// the end of the last buffer that is in use at the same time.
+    /// The offset for buffer `i`: the start of the smallest gap that is large enough. If no gap is large enough, the
+    /// end of the last buffer that is in use at the same time.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

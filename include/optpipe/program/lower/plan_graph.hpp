@@ -19,15 +19,15 @@
 
 namespace optpipe::detail {
 
-/// An operation, a pair, a message, or two messages that are issued together. Times are indices of instants.
+/// An operation, a pair, a message, or two messages that are issued together. A time is the index of an instant.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
-    /// For a pair, its backward, and the memory that the pair takes while it runs. `operation` is then the pair's
-    /// forward.
+    /// If the node is a pair: its backward, and the memory that the pair takes while it runs. `operation` is the
+    /// forward of a pair.
     std::size_t backward = not_an_operation;
     memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
@@ -54,8 +54,8 @@ public:
     [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const timed_operation& backward_of(const plan_node& n) const { return operations_[n.backward]; }
-    /// Calls `visit(operation)` for the operation of a node. For a pair, calls it for the forward and then for the
-    /// backward. Contract: the node isn't a message.
+    /// Calls `visit(operation)` for the operation of a node. If the node is a pair, calls `visit` for the forward and
+    /// then for the backward. Contract: the node isn't a message.
     template <class Visit> void for_each_operation(const plan_node& n, const Visit& visit) const {
         visit(operations_[n.operation].op);
         if (n.is_pair()) visit(operations_[n.backward].op);
@@ -117,7 +117,8 @@ private:
     }
 
     /// Whether two messages in opposite directions between the same two ranks form one exchange. The two messages must
-    /// use the same lane at both ends and overlap in the plan. Combining them must not delay the first message.
+    /// use the same lane at both ends and overlap in the plan. The exchange must not delay the consumers of the first
+    /// message.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;
         const bool same_lane = lanes == message_lanes::single ||
@@ -191,7 +192,7 @@ private:
     const problem* problem_;
     std::vector<timed_operation> operations_;
     operation_numbering<any_graph> number_;
-    /// Indexed by operation: its position in `operations_`.
+    /// Indexed by operation: the operation's position in `operations_`.
     std::vector<std::size_t> place_of_;
     duration slack_;
     handed_values values_;

@@ -59,7 +59,7 @@ public:
         program_.buffers.push_back(b);
         return id;
     }
-    /// Ends the use of the buffer after the next instruction, which ends at `instant` in the plan.
+    /// Ends the use of the buffer after the next instruction. In the plan, the next instruction ends at `instant`.
     void release(buffer_id id, std::size_t instant) {
         auto& b = program_.buffers[id.position()];
         b.last_use = next();
@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // The latest dependencies come first, because a later dependency may imply an earlier one, but not the reverse.
+        // The latest dependencies come first, because only a later dependency can imply an earlier one.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
@@ -107,7 +107,7 @@ public:
         return onward ? lane_kind::receive_forward : lane_kind::receive_backward;
     }
 
-    /// Completes the program. Call it once, at the end.
+    /// Completes the program. Must be called once, at the end.
     rank_program finish() {
         program_.device_bytes = device_.size();
         program_.host_bytes = host_.size();
@@ -149,8 +149,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// Indexed by instruction: its position on its lane, counted from 1. `clock_of_` has, for each lane, the number of
-    /// instructions that have ended when the instruction ends.
+    /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_` has
+    /// the number of instructions on the lane that end before the instruction ends.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

@@ -31,8 +31,8 @@ struct stash_bytes {
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that F holds
-/// and W needs is at most `most_kept`, unless RECOMPUTE can't restore the rest.
+/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. F holds at most
+/// `most_kept` of the memory that W needs. F holds more only if RECOMPUTE can't restore enough.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The numbers of bytes that each operation allocates and frees in each arena. These numbers depend on the storage
-/// option of the stash. All numbers are 0 for a program of forwards only.
+/// The numbers of bytes that each operation allocates and frees in each arena. The numbers depend on the storage option
+/// of the stash. For a program of forwards only, all numbers are 0.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)
@@ -70,10 +70,10 @@ public:
         const auto& of_stage = of_[op.stage];
         return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
     }
-    /// Whether the stash is kept until a backward. If not, it is freed when F ends.
+    /// Whether the stash is kept until a backward, instead of being freed at the end of F.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
-    /// Number of bytes of the stash of `op` with this role.
+    /// Size in bytes of the part `role` of the stash of `op`.
     [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
         const auto& stash = (*this)(op);
         switch (role) {
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of stage `at`, for microbatches whose memory has this factor.
+    /// Adds the parts for every storage option of stage `at`, for microbatches with `factor` as their factor on memory.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();

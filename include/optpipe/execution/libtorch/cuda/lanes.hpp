@@ -32,8 +32,8 @@ namespace optpipe::libtorch {
 }
 
 /// The memory of stashes on a GPU. Copies are put into the current stream of the current device. Offloaded stashes are
-/// in pinned host memory, whose sizes LibTorch rounds up to powers of two. LibTorch's allocator is told of each copy,
-/// so it gives the host memory to nobody else before the copy has ended.
+/// in pinned host memory, whose sizes LibTorch rounds up to powers of two. LibTorch's allocator knows of each copy, and
+/// reuses host memory only after the copy has ended.
 class cuda_memory final : public held_memory {
 public:
     using held_memory::held_memory;

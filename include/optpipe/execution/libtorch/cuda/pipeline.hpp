@@ -62,7 +62,7 @@ private:
 
 /// Trains a model on the GPUs of its stages. Messages must have bytes (`message_bytes`), and steps can't be paced. The
 /// host only puts work into streams. `training::input` and `training::loss` should return tensors on the device, which
-/// they allocate and fill in the current stream. A copy to the device may still be under way in this stream.
+/// they allocate and fill in the current stream. The functions needn't wait for copies in the current stream.
 using cuda_pipeline = basic_pipeline<cuda_ranks>;
 
 } // namespace optpipe::libtorch
