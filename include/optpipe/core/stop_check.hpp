@@ -34,9 +34,8 @@ private:
     Predicate predicate_;
 };
 
-/// Tells a computation whether to stop. The answer comes from a stop token (perhaps with a deadline) or from a
-/// condition. A default-constructed check never stops. Works in constant expressions. Borrows the token or the
-/// condition.
+/// Asks a stop token (perhaps with a deadline) or a condition whether a computation should stop. A default-constructed
+/// check never stops. Works in constant expressions. Borrows the token or the condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;

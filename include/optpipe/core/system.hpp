@@ -57,14 +57,14 @@ inline std::FILE* open_inherited(int number) {
     return file;
 }
 
-/// Whether the file with this number is open for writing. Sets `errno` if not.
+/// Whether the file with this number is open for writing. Sets `errno` if the result is false.
 inline bool is_writable(int number) {
     const int flags = ::fcntl(number, F_GETFL);
     if (flags != -1 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;
     return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Whether the file exists and this process may write to it. Sets `errno` if not.
+/// Whether the file exists and this process may write to it. Sets `errno` if the result is false.
 inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else

@@ -21,8 +21,8 @@ struct feasibility {
 
     /// The magnitude of `value` for scaling a tolerance, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. It is relative only for very large bounds, where the rounding errors
-    /// of sums would exceed an absolute slack.
+    /// The slack is absolute, as in other solvers. For very large bounds, the slack is relative, because rounding
+    /// errors of sums would exceed an absolute slack.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
@@ -53,7 +53,7 @@ inline constexpr double largest_exact_integer = 0x1p53;
 
 /// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
-    constexpr double operations = 8.0; // number of operations that matter: errors are random, and most terms are small
+    constexpr double operations = 8.0; // effective number of operations: most terms are small, and errors partly cancel
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 

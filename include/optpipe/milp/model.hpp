@@ -112,7 +112,7 @@ private:
 
 /// The variable's name. If the variable has none, a name made from its index, such as "x7".
 [[nodiscard]] std::string name_of(const model& m, variable x);
-/// The row's name. If the row has none, a name made from its index, such as "r3".
+/// The row's name. A row without a name gets a name from its index, such as "r3".
 [[nodiscard]] std::string name_of(const model& m, row r);
 
 } // namespace optpipe::milp

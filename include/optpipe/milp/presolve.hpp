@@ -28,7 +28,7 @@ struct presolve_options {
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of rounds that may probe; probing takes longest
     presolving::margins margins{};
-    /// Error of each row's sides, if the sides have been computed. Empty if the sides are exact.
+    /// For each row, the error of its two sides. Empty if all row sides are exact.
     std::vector<double> noise{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};

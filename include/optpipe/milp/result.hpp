@@ -75,7 +75,7 @@ struct result {
     double bound = 0.0;
     /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
     double objective = 0.0;
-    /// The incumbent, with one value per variable. `check` accepts it as feasible.
+    /// The incumbent, with one value per variable. `check` finds no violation in an incumbent.
     std::optional<std::vector<double>> incumbent;
     statistics stats;
 };

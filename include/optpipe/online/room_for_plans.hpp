@@ -13,9 +13,10 @@ namespace optpipe {
 ///
 /// The problem has no memory limit for messages. At each stage, a microbatch needs memory for at most one message at a
 /// time, because its activation is used before its gradient is made. While an operation runs, its microbatch has one
-/// more message, because input and output exist at once. Therefore a stage needs room for microbatches + 1 messages, or
-/// for microbatches + 2 if a pair may consist of two operations of this stage. Each message is as large as the stage's
-/// input or its output, whichever is larger. Fragmentation, which occurs if messages differ in size, isn't included.
+/// more message, because input and output exist at once. Each stage needs room for microbatches + 1 messages, or for
+/// microbatches + 2 messages if a pair may consist of two operations of the stage. Each message is as large as the
+/// stage's input or its output, whichever is larger. Fragmentation, which occurs if messages differ in size, isn't
+/// included.
 ///
 /// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
@@ -78,8 +79,8 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     // The size of each part of a stash is rounded up separately.
     const auto parts = stashes * buffer_roles + (p.overlaps.empty() ? 0 : 1);
     const auto rounding = parts * how.alignment;
-    // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
-    // reloads included, had its own memory.
+    // Contiguous stashes leave gaps of free memory. A rank never needs more memory than if each allocation of a step,
+    // including reloads, had memory of its own.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;

@@ -93,7 +93,7 @@ private:
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());
-        } catch (...) { // all ranks must hear of it
+        } catch (...) { // all ranks must hear of the error
             why = ": " + caught_reason();
             return {};
         }

@@ -75,8 +75,8 @@ struct decoder_layer {
     }
     /// FLOP per token of the forward through the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
-    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. As in the papers'
-    /// formulas, no work is saved by the causal mask.
+    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. The causal mask
+    /// isn't assumed to save work, as in the papers' formulas.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
         return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
     }
@@ -108,7 +108,7 @@ struct decoder_layer {
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
     }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
-    /// Elements per token that are sent to experts. The same number of elements comes back.
+    /// Elements per token that are sent to experts. Experts send back the same number of elements.
     [[nodiscard]] constexpr double copies_to_experts() const {
         return is_routed() ? real(active_experts) * real(hidden) : 0.0;
     }
@@ -148,13 +148,13 @@ struct decoder {
     /// If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
-    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes these layers.
-    /// `vocabulary_shard` gives the costs of one rank's shard.
+    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the
+    /// output layer. `vocabulary_shard` gives the costs of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. With slices, keys and values are counted in `kv`, and not in the stash,
-    /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
+    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv` and not in the
+    /// stash, because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
@@ -327,7 +327,7 @@ private:
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
     /// `kept_for_slices` is the number of elements per token of a layer's keys and values. `work_kept_for_slices` is
-    /// the work that computes them. These numbers are 0 unless slices keep keys and values for later slices.
+    /// the work of computing these keys and values. Without slices, both functions return 0.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

@@ -88,8 +88,8 @@ public:
         : leads_to_{leads_to}, entered_(leads_to.size(), 0), lowest_(leads_to.size(), 0),
           is_open_(leads_to.size(), false) {}
 
-    /// Finds the component of `node`, and before it, all components to which it leads. Does nothing if `node` has been
-    /// visited.
+    /// Finds the component of `node`, after all other components that can be reached from `node`. Does nothing if
+    /// `node` has been visited.
     void visit(std::size_t node) {
         if (entered_[node] > 0) return;
         entered_[node] = lowest_[node] = ++visited_;

@@ -29,7 +29,7 @@ struct partition_problem {
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
     /// Each list names layers that must be in the same stage. Layers on a path of edges between two layers of a list
-    /// are in this stage, too.
+    /// are in the stage of the list, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
@@ -63,7 +63,7 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 }
 
 /// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
-/// have two stages per rank, as a loop and as a v. These two placements are left out if there is only one rank, or if
+/// have two stages per rank, as a loop and as a v. The loop and the v are left out if there is only one rank, or if
 /// there are too few layers for two stages per rank.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 

@@ -54,7 +54,7 @@ public:
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
     /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. If the model has
     /// the members `p2p()`, `time_unit` or `memory_unit`, they are used. The stages get all of the model's storage
-    /// options. `restrict_storage` can remove some of them later.
+    /// options. `restrict_storage` can remove options later.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");

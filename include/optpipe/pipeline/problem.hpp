@@ -59,7 +59,7 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
-    /// The time between any two ranks. Contract: `is_uniform()` is true.
+    /// The time between any two ranks. Contract: the times are uniform (`is_uniform()`).
     [[nodiscard]] constexpr duration uniform() const {
         OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
         return uniform_;
@@ -76,7 +76,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that one rank can run at once. This is either 1, or 2 with one per direction.
+    /// Number of transfers that one rank can run at once. With 2 engines, each direction has its own engine.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of
@@ -89,7 +89,7 @@ template <auto Ranks> struct basic_transfer_rules {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Makes two ranks share one host link. Ranks that share a link with either of them share it, too.
+    /// Makes ranks `a` and `b` share one host link. Other ranks on the links of `a` and `b` share the new link, too.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -119,7 +119,7 @@ template <pipeline_graph Graph> struct basic_problem {
     Graph graph{};
     /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
-    /// The storage options of each stage. Every stage has at least one.
+    /// The storage options of each stage. Every stage has at least one option.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     /// How the microbatches differ. By default, all microbatches are equal.
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
@@ -130,8 +130,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. In
-    /// this case, a B in an order is timed as I and W.
+    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. A B in
+    /// an order is then timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -247,8 +247,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// The mean time that the busiest rank needs for one microbatch. Equal microbatches can't follow each other at
-    /// shorter intervals.
+    /// The mean time that the busiest rank needs for one microbatch. The interval between two equal microbatches can't
+    /// be shorter than this time.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -280,9 +280,9 @@ template <pipeline_graph Graph> struct basic_problem {
         return longest;
     }
     /// The scale for comparisons of memory. The scale is the largest of these amounts: the stashes, `kv`, `held` of the
-    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the
-    /// sum of all stashes of its rank. Thus a huge number meant as "no limit" doesn't make the comparisons on other
-    /// ranks too coarse.
+    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the sum of all
+    /// stashes of its rank, so that a huge number meant as "no limit" doesn't make the comparisons on other ranks too
+    /// coarse.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());

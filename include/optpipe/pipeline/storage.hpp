@@ -20,8 +20,8 @@ inline constexpr std::size_t most_storage_options = 32;
 /// The largest number of bytes in the name of a storage option.
 inline constexpr std::size_t longest_storage_name = 32;
 
-/// One way to store a stash between its forward and its backward (io/README.md). The stash is kept, offloaded,
-/// recomputed, or a mix of these. At most one of `recompute` and `backward_extra` is above 0.
+/// One way to store a stash between its forward and its backward (io/README.md). An option may combine keeping,
+/// offloading and recomputing. At most one of `recompute` and `backward_extra` is above 0.
 struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};

@@ -25,8 +25,8 @@ struct storage_candidate {
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 
-    /// Whether the stage is among the stages with the longest lifespans on its rank. `share` (0 to 1) is the share of
-    /// the rank's stages that are among the longest.
+    /// Whether the stage's lifespan is among the longest on its rank. `share` (0 to 1) is the share of the rank's
+    /// stages that count as the longest.
     [[nodiscard]] constexpr bool is_among_longest(double share) const {
         return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
     }

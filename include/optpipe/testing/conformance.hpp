@@ -105,7 +105,7 @@ private:
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        // The last piece has the right data. The earlier pieces make the copy take some time.
+        // The last piece has the right data. The earlier pieces only prolong the copy.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
@@ -241,8 +241,9 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels. After the failure, no later command may run. On every rank, `finish`
-    /// must report an error with a label: that of the work on rank 0, or that of the message for which the rank waits.
+    /// Work of rank 0 throws, or rank 0 cancels. If the work throws, no later command in its lane may run. On every
+    /// rank, `finish` must report an error with a label: that of the work on rank 0, or that of the message for which
+    /// the rank waits.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);

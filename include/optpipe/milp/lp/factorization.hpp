@@ -65,8 +65,8 @@ public:
     }
 
     /// Replaces the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
-    /// comes from the backward solve with the unit vector of `row`. `pivot` is the forward solve's entry at `row`.
-    /// Returns false if the new factors can't be trusted; then call `build`.
+    /// comes from the backward solve with the unit vector of `row`. `pivot` is the entry at `row` of the forward
+    /// solve's result. Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 
     [[nodiscard]] int updates() const { return updates_; }
@@ -75,8 +75,8 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether the factors have grown by more than a factor of `largest_growth` because of updates. If so, a new
-    /// factorization saves time.
+    /// Whether updates have enlarged the factors by more than a factor of `largest_growth`. Bloated factors cost more
+    /// time than a new factorization.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());

@@ -29,8 +29,8 @@ struct simplex_parameters {
     /// The dual ratio test chooses the last group of breakpoints whose best pivot is at least this share (0 to 1) of
     /// the largest pivot of all groups. Later groups give longer steps.
     double share_of_largest_pivot = 0.1;
-    /// The next group of breakpoints reaches farther by this factor, as long as every breakpoint of the current group
-    /// flips its variable to the other bound.
+    /// Factor by which each group of breakpoints reaches farther than the group before it. The next group is formed
+    /// only if all variables of the current group flip to their other bounds.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
@@ -45,8 +45,8 @@ struct simplex_parameters {
     double largest_weight = 1e7;
 
     // Parameters for degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber all
-    // other steps by the stall limit, the dual method perturbs costs, and the primal method perturbs bounds. The
-    // perturbation is a share of the size of the cost or bound.
+    // other steps by the stall limit, the dual method perturbs costs, and the primal method perturbs bounds. A
+    // perturbation is a share of the size of the perturbed cost or bound.
 
     double no_step = 1e-12;
     int dual_stall_limit = 20;
@@ -92,9 +92,9 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Two limits per attempt. One is the number of rounds, in which the dual and the primal method run alternately.
-    /// The other is the number of iterations, which is a constant plus a number per column and row. An attempt reaches
-    /// the iteration limit only if the method cycles.
+    /// Each attempt has a limit of rounds and a limit of iterations. A round runs the dual method and then, if
+    /// necessary, the primal method. The limit of iterations is a constant plus a number per column and row. An attempt
+    /// reaches the iteration limit only if the method cycles.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;

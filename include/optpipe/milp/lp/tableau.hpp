@@ -216,8 +216,7 @@ public:
             if (const int j = program.columns + i; counts(j)) row.insert(j, rho[i]);
     }
 
-    /// Puts `entering` in the place of the basic variable of `row`. The replaced variable becomes nonbasic with status
-    /// `to`.
+    /// Makes `entering` the basic variable of `row`. The replaced variable becomes nonbasic with status `to`.
     void exchange(int row, int entering, basis_status to) {
         const int leaving = head[at(row)];
         status[at(leaving)] = to;

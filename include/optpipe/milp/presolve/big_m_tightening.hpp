@@ -11,8 +11,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
-/// value. These bounds are tighter than the bounds of the model. If the row's greatest activity within these bounds
-/// leaves a gap to its side, the coefficient shrinks by that gap.
+/// value, which are tighter than the bounds of the model. If the row's greatest activity within these bounds leaves a
+/// gap to its side, the coefficient shrinks by that gap.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {

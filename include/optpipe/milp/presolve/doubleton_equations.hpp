@@ -45,8 +45,8 @@ private:
                slack.is_integral(m.lower(r) / gone.coefficient);
     }
 
-    /// The part of a quotient's error that comes from the error of its divisor `factor`. The dividend is the larger of
-    /// `below` and `above`.
+    /// The error of the divisor `factor`, converted to an error of the dividend. The dividend is `below` or `above`,
+    /// whichever is larger.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));

@@ -40,7 +40,8 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether no integer values add up to the sum. Each column is limited only by the bound at which the row is least.
+    /// Whether no integer values add up to the sum. Only one bound of each column is considered: the bound at which the
+    /// row's activity is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;

@@ -41,8 +41,8 @@ struct margins {
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be just a large number that stands for "no limit". A bound is assumed to be such a
-    /// number if it is much larger than the lower bound suggests.
+    /// Whether an upper bound may be just a large number that stands for "no limit", because it is much larger than the
+    /// lower bound suggests.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

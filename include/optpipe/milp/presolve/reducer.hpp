@@ -121,7 +121,7 @@ private:
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // Bounds that are merely close don't become one value, because other rows may need a value between them.
+        // Nearly equal bounds don't become one value, because other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);

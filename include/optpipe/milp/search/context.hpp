@@ -35,7 +35,7 @@ struct sub_effort {
 };
 
 /// The data that all components of one search share. The data doesn't change during the search, except for members
-/// whose comments say so. Such members may be used from any thread.
+/// whose comments say so. Members that change may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;

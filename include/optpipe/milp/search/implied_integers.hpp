@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A row's lower side, divided by `unit` and rounded to an integer. The side is rounded to the nearest integer if noise
-/// explains the difference, and rounded up otherwise.
+/// A row's lower side, divided by `unit` and rounded to an integer. A side within noise of an integer is rounded to
+/// this integer. Any other side is rounded up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -68,8 +68,8 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Makes columns implied if all of them can move up (`way` is 1) or down (`way` is -1) until an integral value
-    /// stops them.
+    /// Marks columns as implied integers if all of them can move up (`way` is 1) or down (`way` is -1) until an
+    /// integral value stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());

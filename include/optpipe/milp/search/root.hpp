@@ -253,8 +253,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share the heuristics that find first points. If there already is a point, the second worker improves
-    /// it meanwhile. A thread without work continues the proof.
+    /// Divides the heuristics that find first points among the workers. If a point is already known, the second worker
+    /// improves this point instead. Threads without a worker continue the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Size of each copy and message in bytes. Large copies only help to find errors during a running copy. All other
-    /// errors are found with any size.
+    /// Size of each copy and message in bytes. A large size helps to find errors that only show while a copy runs. All
+    /// other errors are found with any size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
     /// Number of commands that run on another lane while a lane is blocked. The default is large enough to reveal a

@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// A gate that holds a lane. Work on the lane waits at the gate until it is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` is true while the check itself waits. The time of these waits doesn't count towards the gate's time
-    /// limit, because they have their own limit. All other time counts, because the host may be stuck in a call, or
+    /// `host_waits` is true while the check itself waits. The gate's time limit excludes this waiting time, because the
+    /// check's waits have a limit of their own. All other time counts, because the host may be stuck in a call, or
     /// delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
@@ -273,7 +273,7 @@ private:
     static void launch(lane_type& on, std::atomic<bool>& flag) {
         on.launch(Context::label(forward), raises_flag{&flag});
     }
-    /// Blocks the lane from this point on. Returns the gate that releases it.
+    /// Blocks the lane from this point on. Returns the gate that releases the lane.
     work_gate& hold(lane_type& on) {
         auto& gate = gates_.emplace_back(in_.how().patience, in_.waits());
         on.launch(Context::label(backward), passes_gate{&gate});
@@ -318,7 +318,7 @@ private:
     }
 
     Context& in_;
-    /// Objects that work in lanes refers to. They outlive the lanes.
+    /// Objects that commands in the lanes use. These objects outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};

@@ -29,8 +29,8 @@ enum class search_outcome : unsigned char {
 
 /// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, which make runs with different seeds differ. An initial activity is at
-    /// most a thousand units, which is less than one conflict adds.
+    /// Unit of the random initial activities, which make runs with different seeds differ. Each initial activity is at
+    /// most 1000 · `tie_breaker`, which is less than one conflict adds to an activity.
     double tie_breaker = 1e-6;
     /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.
@@ -113,8 +113,8 @@ public:
     }
     void end_dispatching() { dispatching_ = false; }
 
-    /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
-    /// bounds fix the point until the next call.
+    /// Searches for a point below the cutoff, under an assumption if there is one. If the outcome is `point`, the
+    /// bounds stay fixed at this point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;

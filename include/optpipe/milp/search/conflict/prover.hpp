@@ -58,8 +58,8 @@ private:
 
 /// How `prover` divides its effort, which is measured in row visits. Not tuned.
 struct prover_parameters {
-    /// Number of row visits that count as one conflict. An expensive conflict thus counts as several conflicts without
-    /// progress.
+    /// Number of row visits that count as one conflict. A conflict that takes more row visits counts as several
+    /// conflicts.
     std::size_t visits_per_conflict = 1000;
     /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;
@@ -71,9 +71,9 @@ struct prover_parameters {
     /// `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
-    /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with
-    /// large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a share of 0.01 makes
-    /// the search 7 times slower, but a share of 0.001 doesn't.
+    /// A new point counts as progress only if it closes at least this share (0 to 1) of the gap. On random models of 3
+    /// to 8 columns with large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a
+    /// share of 0.01 makes the search 7 times slower, but a share of 0.001 doesn't.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
@@ -156,10 +156,10 @@ public:
 private:
     static constexpr prover_parameters with_{};
 
-    /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. A few
-    /// rules are tried at first, and one more in each later slice. The effort of dispatching rules doesn't count in
-    /// `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row several
-    /// times.
+    /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. The
+    /// first slice tries a few rules, and each later slice tries one more rule. The effort of dispatching rules doesn't
+    /// count in `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row
+    /// several times.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -246,8 +246,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points count as progress only if they have closed a share of the gap. If every better point counted, the
-    /// search could creep in tiny steps to an optimum that a relaxation finds at once.
+    /// A better point counts as progress only if it closes a share of the gap. Without this rule, the search could
+    /// creep in tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

@@ -97,7 +97,7 @@ private:
         sum_.clear();
         add_row(first, 1.0);
         for (std::size_t length = 1;; ++length) {
-            if (kind == path::any || length > 1) // the single row has already been tried
+            if (kind == path::any || length > 1) // single rows are tried only with `path::any`
                 if (auto found = rounding.separate(rows_, point)) {
                     pool.add(std::move(*found));
                     return true;

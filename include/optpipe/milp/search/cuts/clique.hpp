@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Sets of binaries and their complements, found in single rows. At most one member of a set is 1. Members are
-/// numbered: 2 j is column j, and 2 j + 1 is its complement.
+/// Sets of binaries and their complements, found in single rows. At most one member of a set is 1. Member 2 j is column
+/// j, and member 2 j + 1 is the complement of column j.
 class clique_table {
 public:
     using member = std::uint32_t;

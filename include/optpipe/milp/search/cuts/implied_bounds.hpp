@@ -75,8 +75,8 @@ private:
     /// Bounds are kept only for non-integer columns, because most bounds of integers follow from the rows.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
     /// The cut -y + (implied - root) x <= -root. It says that y is at least `root`, and at least `implied` if x is 1.
-    /// Here y is the column of `b`, or its negative if `b` is an upper bound. x is the binary `j` if `one` is true, and
-    /// its complement otherwise.
+    /// Here y is the column of `b`, or its negative if `b` is an upper bound. The binary x is column `j` if `one` is
+    /// true, and the complement of column `j` otherwise.
     static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
         cut c;
         c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});

@@ -52,10 +52,10 @@ struct cut_parameters {
     double least_violation = 1e-4;
 
     /// Limits of cut sets. The effort per round is the number of visits of an arc. The effort of a round takes some
-    /// hundredths of a second, and each round continues where the previous round ended. No cut is needed if the share
-    /// `enough_flow` of the demand can flow. `creep` is added to the capacity of each arc. If the arcs of several cuts
-    /// are closed, `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number of search
-    /// nodes.
+    /// hundredths of a second, and each round continues where the previous round ended. A node needs no cut if the
+    /// share `enough_flow` of its demand can reach it. `creep` is added to the capacity of each arc. If the arcs of
+    /// several cuts are closed, `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number
+    /// of search nodes.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

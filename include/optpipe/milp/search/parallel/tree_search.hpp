@@ -74,7 +74,7 @@ public:
         has_tree_ = true;
         account();
     }
-    /// May only be called where TBB may start tasks, in the caller's arena.
+    /// Call this only inside the caller's arena, because it starts TBB tasks.
     void run() {
         if (deterministic())
             run_deterministic();

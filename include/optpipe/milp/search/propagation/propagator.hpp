@@ -99,8 +99,8 @@ public:
         }
     }
 
-    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If a row implies a bound of a
-    /// continuous column that crosses the other bound, the two bounds are made equal. The row itself then reports a
+    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If the implied bound of a
+    /// continuous column crosses the column's other bound, the two bounds are made equal. The row itself then reports a
     /// conflict, because the tolerance is known there.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;

@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// Finds the weakest visible literals with which the row still implies `target`. If there is no target, the literals
-/// must still contradict the row. The literals that are latest on the trail are weakened first.
+/// Finds the weakest visible literals with which the row still implies `target`. Without a target, finds the weakest
+/// visible literals that still contradict the row. The literals that are latest on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
@@ -200,7 +200,7 @@ private:
             out.push_back(p.needed);
         }
     }
-    /// Weakens a literal to a lower value, as far as the surplus allows. Returns the surplus used.
+    /// Lowers the value of a literal as far as the surplus allows. Returns the part of the surplus that was used.
     double weaken(part& p, double surplus) {
         const double value = p.needed.value;
         double weakest = value - surplus / p.weight;

@@ -47,7 +47,7 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Number of observations in each direction that make a pseudocost reliable. With fewer observations, less time is
+    /// Number of observations in each direction that make a pseudocost reliable. With a smaller number, less time is
     /// spent at the top of the tree. Achterberg, Koch and Martin use 8.
     std::size_t reliable = 4;
     /// Largest number of columns that are tried at a node. Trials also end once `lookahead` consecutive columns aren't
@@ -57,8 +57,8 @@ struct branching_parameters {
     /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
     /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first even if its integer is farther away by up to this distance (in units of the
-    /// column). Increasing a column usually has more consequences than decreasing it.
+    /// The up child is searched first unless its integer is farther away than the down child's integer by more than
+    /// this distance (in units of the column). Increasing a column usually has more consequences than decreasing it.
     double up_margin = 0.2;
 };
 

@@ -25,9 +25,9 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". The sum holds for every point of the
-/// relaxation within the cutoff. If the bounds contradict the sum, the relaxation has no such point. The proof doesn't
-/// depend on rounding errors of the linear solver.
+/// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". Every point of the relaxation within the
+/// cutoff satisfies this sum of rows. If the bounds contradict the sum, the relaxation has no point within the cutoff.
+/// The proof doesn't depend on rounding errors of the linear solver.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)

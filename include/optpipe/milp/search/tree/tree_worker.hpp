@@ -33,8 +33,7 @@ struct tree_worker_parameters {
     /// Effort of a dive in row visits. Other work is converted by its duration. After a dive, other workers can take
     /// over nodes.
     std::size_t effort_per_dive = 10'000'000;
-    /// Largest number of rounds of propagation and relaxation at a node. Rounds go on only while each round fixes
-    /// something.
+    /// Largest number of rounds of propagation and relaxation at a node. A round that fixes nothing is the last round.
     std::size_t most_rounds = 4;
     /// Number of learned clauses at which half of them are deleted.
     std::size_t most_learned = 5000;
@@ -46,8 +45,8 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Largest number of nodes in a pause. A pause is a number of nodes at which the worker requests no user cuts,
-    /// because the last request gave none. Each pause is about twice as long as the previous one.
+    /// Longest pause between two requests for user cuts, in nodes. A worker pauses its requests if the last request
+    /// gave no cuts. Each pause is about twice as long as the previous pause.
     std::size_t longest_pause = 31;
 };
 
@@ -63,8 +62,8 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer if nodes are expensive. The
-    /// remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
+    /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer nodes if they are expensive.
+    /// The remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
     /// remove nodes from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
@@ -340,8 +339,8 @@ private:
     }
 
     /// Handles an integral point of the relaxation. The point is a solution unless rounding it violates a row. The node
-    /// is closed if the bound of the relaxation reaches the cutoff, except for rounding errors. Otherwise, the search
-    /// branches on the integer that is farthest from its rounded value.
+    /// is closed if the bound of the relaxation reaches the cutoff within rounding errors. If the node isn't closed,
+    /// the search branches on the integer variable that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
@@ -367,8 +366,9 @@ private:
         return farthest;
     }
 
-    /// Branches without a point of the relaxation, by halving an open domain. Values beyond huge numbers in an infinite
-    /// domain stay unresolved, so that searching the remaining values doesn't count as a proof.
+    /// Branches on an integer variable when the relaxation has given no point. The branches halve the variable's
+    /// domain. If all unfixed domains are infinite and reach beyond huge numbers, the node stays unresolved. Without
+    /// this node, the search of all other nodes isn't a proof.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
