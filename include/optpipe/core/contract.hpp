@@ -21,7 +21,7 @@ public:
 
 namespace detail {
 
-// Deliberately not constexpr. A broken contract in a constant expression thus becomes a compile error that shows the
+// Deliberately not constexpr, so that a broken contract in a constant expression becomes a compile error that shows the
 // sentence.
 [[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 

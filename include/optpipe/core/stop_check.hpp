@@ -50,7 +50,7 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether the stop token requests a stop. After such a request, even intermediate results are no longer needed.
+    /// Whether the stop token requests a stop. After a stop request, even intermediate results are no longer needed.
     /// Deadlines and conditions are ignored.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 

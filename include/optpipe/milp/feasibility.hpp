@@ -8,14 +8,18 @@
 
 namespace optpipe::milp {
 
-/// The definition of feasibility. The checker, presolve, propagation, relaxations and conflict analysis all use it:
-/// - A point may violate a variable's bound, or a row's side, by the `slack` of that bound or side. An integer
-///   variable may differ from an integer by `integrality`. The checker rounds integer variables first, and has no
-///   further conditions. A row of integers with integral coefficients has no slack.
-/// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
-/// - The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
-///   `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a
-///   row includes the noise of the rows from which it was derived.
+/// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis.
+///
+/// A feasible point violates no bound of a variable, and no side of a row, by more than the `slack` of this bound or
+/// side. An integer variable may differ from an integer by at most `integrality`. A row in integer variables with
+/// integral coefficients has no slack. The checker rounds integer variables before it checks a point, and has no
+/// further conditions.
+///
+/// A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
+///
+/// The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
+/// `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a row
+/// includes the noise of the rows from which it was derived.
 struct feasibility {
     optpipe::tolerance granted{};
 

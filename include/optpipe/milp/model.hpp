@@ -110,7 +110,7 @@ private:
 /// Whether all columns of the row are integers, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
-/// The variable's name. If the variable has none, a name made from its index, such as "x7".
+/// The variable's name. A variable without a name gets a name from its index, such as "x7".
 [[nodiscard]] std::string name_of(const model& m, variable x);
 /// The row's name. A row without a name gets a name from its index, such as "r3".
 [[nodiscard]] std::string name_of(const model& m, row r);

@@ -16,8 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are objective values of the user's model. They are infinite if
-/// unknown.
+/// The state of a search. `incumbent` and `bound` are objective values of the user's model, and infinite if unknown.
 struct progress {
     double incumbent = 0.0;
     double bound = 0.0;

@@ -33,7 +33,7 @@ struct stopped {
     friend bool operator==(stopped, stopped) = default;
 };
 
-/// Why a solver stopped. `result` has what was known at that time.
+/// Why a solver stopped.
 using termination = std::variant<optimal, infeasible, unbounded, stopped>;
 
 struct model_size {

@@ -109,7 +109,8 @@ private:
     /// the changes of its operations and messages. When costs change, one schedule may become shorter by the sum of the
     /// changes, while another one becomes longer by this sum.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    /// The standard error of the step time, relative to the step time. Smaller gains couldn't be observed.
+    /// The standard error of the step time, relative to the step time. A gain smaller than this noise couldn't be
+    /// observed.
     [[nodiscard]] double noise() const;
     /// The reason why a plan isn't worth a switch now. Empty if the plan is worth a switch. The reason may disappear as
     /// noise decreases.

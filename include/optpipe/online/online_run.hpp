@@ -83,8 +83,8 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// Starts to move a stash to the host and back, and returns the offload, if this rank must probe before the step.
-    /// If there is nothing to probe, returns nothing.
+    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the stash's
+    /// offload. If there is nothing to probe, returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;

@@ -32,9 +32,9 @@ struct online_options {
     /// Confidence of comparisons. False alarms must be rare, because costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, that is spent on measuring transfers that the plan doesn't have
-    /// (`probe_rounds`). With a share of 0, such transfers aren't measured. With a larger share, ranks notice sooner if
-    /// a link that the plan avoids becomes faster. For example, if a step takes seven times as long as the longest
-    /// transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
+    /// (`probe_rounds`). With a share of 0, no transfers outside the plan are measured. With a larger share, ranks
+    /// notice sooner if a link that the plan avoids becomes faster. For example, if a step takes seven times as long as
+    /// the longest transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
     double probe_share = 0.005;
     /// A transfer counts as changed if two probes in a row differ from its planned time by more than this share. With a
     /// smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %, one probe in

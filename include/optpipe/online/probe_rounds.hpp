@@ -25,8 +25,8 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus a
-/// rank notices when a link that the plan avoids becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have, in
+/// order to notice when a link that the plan avoids becomes faster.
 ///
 /// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
 /// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed
@@ -37,8 +37,8 @@ struct planned_probe {
 /// guess.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time of `first` that is spent on probes. If `share` is 0 or less,
-    /// nothing is probed. `least_change` is relative to the transfer's last time.
+    /// `share` is the average share of the step time (of the schedule `first`) that probes take. If `share` is 0 or
+    /// less, nothing is probed. `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
     /// The transfer to probe before this step, if any.

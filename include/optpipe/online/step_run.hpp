@@ -41,12 +41,12 @@ struct step_setting {
 ///         run.switch_plan(); // from now on, the model gets the microbatches of step i + 1
 ///     }
 ///
-/// The ranks vote on each plan, and run it only if all can (`handover`). Otherwise, `switch_plan` throws on all ranks,
-/// because the plan in use is for other microbatches. Costs aren't measured.
+/// The ranks vote on each plan, and run it only if all of them can (`handover`). If a rank can't run the plan,
+/// `switch_plan` throws on all ranks, because the plan in use is for other microbatches. Costs aren't measured.
 ///
-/// Contract: the contract of `handover` applies, with `switch_plan` like `settle_plan`. All ranks have the same first
-/// problem and plan. The problems of all steps have the same stages and as many microbatches. Planning takes less time
-/// than the channel waits for a vote.
+/// Contract: the contract of `handover` applies to `step_run`, too, with `switch_plan` in place of `settle_plan`. All
+/// ranks have the same first problem and plan. The problems of all steps have the same stages and the same number of
+/// microbatches. Planning must end before the channel's time limit for a vote.
 template <class Executor, class Model, execution::control_channel Channel> class step_run {
 public:
     step_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,

@@ -31,7 +31,7 @@ struct decoder_layer {
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
     /// compressed to width `query_rank`, and keys and values to width `key_value_rank`. `rotary_width` is the width of
-    /// the part of a key that encodes the position. All heads share this part.
+    /// the part of a key that encodes the position, which all heads share.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -93,7 +93,7 @@ struct decoder_layer {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements per token of queries, keys and values. With latent attention, their compressed inputs are included.
+    /// Elements per token of queries, keys and values, including their compressed inputs if attention is latent.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }

@@ -23,9 +23,9 @@ struct least_memory_result {
     /// no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. `needed` assumes that all microbatches of a stage
-    /// use one option. With a small host, a schedule that mixes options can take less than `needed`. The lower bound
-    /// can therefore be less than `needed`.
+    /// A lower bound on the device memory of every valid schedule. The bound can be less than `needed`, which assumes
+    /// that all microbatches of a stage use one option. With a small host, a schedule that mixes options can take less
+    /// than `needed`.
     memory_size lower_bound{};
 };
 
@@ -120,7 +120,8 @@ private:
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
-        // Ties go to the state with the least memory on the device. Pruning thus stays exact if the host is unlimited.
+        // Ties go to the state with the least memory on the device, so that pruning stays exact if the host is
+        // unlimited.
         std::sort(states.begin(), states.end(),
                   [](const state& a, const state& b) { return a.peak != b.peak ? a.peak < b.peak : a.left < b.left; });
         states.resize(most_states_);

@@ -22,8 +22,8 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run as one operation. It consists of a forward of one of the rank's stages, and a backward of
-/// the same or another of its stages. A pair usually takes less time than its two operations in succession.
+/// A forward and a backward that a rank can run as one operation. They may belong to the same stage, or to two stages
+/// of the rank. A pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};

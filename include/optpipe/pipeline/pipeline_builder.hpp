@@ -21,8 +21,8 @@
 
 namespace optpipe {
 
-/// An input of a stage. It names the earlier stage that sends the input, and has the size and memory of the edge
-/// between the two stages (`edge`).
+/// An input of a stage: the earlier stage that sends the input, and the size and memory of the edge between the two
+/// stages (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;

@@ -117,7 +117,8 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
+    /// The costs of each stage, except the transfer times, which are in `storage`. `set_stage` changes `costs` and
+    /// `storage`.
     per_stage<stage_costs, stages_extent> costs{};
     /// The storage options of each stage. Every stage has at least one option.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
@@ -227,8 +228,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to earlier stages. This is I, or B if the backward isn't
-    /// split.
+    /// Duration of the operation that passes the gradient on to earlier stages (I, or B if the backward isn't split).
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }

@@ -123,7 +123,7 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation). Either all of
-    /// the stash is kept, or all but one part. This part is recomputed from the others:
+    /// the stash is kept, or one part of the stash is recomputed from the other parts:
     ///
     /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |

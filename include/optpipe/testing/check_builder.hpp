@@ -37,7 +37,7 @@ struct builder_failure {
     /// The smallest problem found with this failure. `code_of` prints a problem as C++, and `problem_to_json` of
     /// io/write_json.hpp writes it as a problem file.
     problem smallest;
-    /// The builder's order for the problem. Empty if the builder gave none.
+    /// The builder's order for the problem. Empty if the builder gave no order.
     std::vector<operation> order{};
     /// Number of problems with the same failure. `seed` is the seed with which `make_random_problem` makes the first of
     /// these problems.

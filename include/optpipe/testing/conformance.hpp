@@ -309,7 +309,8 @@ private:
 
 } // namespace detail
 
-/// Violations of the concepts by an executor, one sentence for each. The list is empty if there are none.
+/// Violations of the concepts by an executor, one sentence for each. The list is empty if the executor violates
+/// nothing.
 ///
 /// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
 /// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only

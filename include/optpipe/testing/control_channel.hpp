@@ -206,8 +206,8 @@ private:
 
 } // namespace detail
 
-/// Violations of the concept by a control channel, one sentence for each. The list is empty if there are none. A
-/// channel that is also a peer channel is checked as both.
+/// Violations of the concept by a control channel, one sentence for each. The list is empty if the channel violates
+/// nothing. A channel that is also a peer channel is checked as both.
 ///
 /// Call it on every rank at the same time, with the rank's own channel object, from one thread or process per rank.
 template <class Channel>

@@ -25,7 +25,7 @@ struct stated_bounds {
         return has_upper = true;
     }
 
-    /// Whether the lower bound is +infinity or the upper bound is -infinity. No number satisfies such a bound.
+    /// Whether the lower bound is +infinity or the upper bound is -infinity, so that no number satisfies both bounds.
     [[nodiscard]] bool are_misplaced() const { return lower == infinity || upper == -infinity; }
 };
 

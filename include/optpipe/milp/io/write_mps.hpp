@@ -32,7 +32,7 @@ inline bool is_mps_name(std::string_view name) {
            std::all_of(name.begin(), name.end(), is_letter);
 }
 
-/// A row as MPS represents it. A row whose bounds exclude each other is written as two rows.
+/// A row as MPS represents it. A row whose two sides exclude each other is written as two rows.
 struct mps_written_row {
     row source;
     std::string name;

@@ -109,8 +109,8 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
     return std::isfinite(most) && safe_dual_bound(program, multipliers, false) > tolerance * most;
 }
 
-/// Whether moving in the direction lowers the cost of every feasible point without limit, because no row and no bound
-/// stops the move. Rates up to `tolerance` times the size of their terms count as 0.
+/// Whether `direction` proves unboundedness: a move along it lowers the cost, and no row or bound stops the move. Rates
+/// up to `tolerance` times the size of their terms count as 0.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;

@@ -49,8 +49,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // If the result has no list of nonzeros, its density is unknown. The expected density is then lowered a little,
-        // so that a later solve lists its result again.
+        // If the result has no list of nonzeros, its density is unknown. The expected density of such a result is
+        // lowered a little, so that a later solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -233,7 +233,7 @@ public:
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
     /// The pivot row of each column of the basis. Negative if the column has no pivot.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// The number of slacks that are pivots. These slacks are the first pivots.
+    /// The number of pivots that are slacks. Slacks are the first pivots.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
     /// Replaces a column without a pivot by the slack of `row`.
     void stand_in(int row, int column) {

@@ -103,7 +103,8 @@ struct simplex_parameters {
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 
-    /// If a column has no bounds, phase one gives it bounds of this magnitude. Other infinite bounds become ±1.
+    /// If a column has no bounds, phase one gives it bounds of this magnitude. If only one of a column's bounds is
+    /// infinite, phase one replaces this bound by ±1.
     double box_of_free = 1000.0;
     /// If all coefficients of a matrix lie between these two numbers, the matrix isn't scaled.
     double well_scaled_low = 0.2;

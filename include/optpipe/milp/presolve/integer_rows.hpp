@@ -16,9 +16,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Rounds the bounds of a row of integers to multiples of the common divisor of its coefficients, because the row's
-/// activity is such a multiple. An equation is infeasible if no integer values reach its side. The check uses a single
-/// bound per column, which is the bound at which the row is least.
+/// Rounds the bounds of a row in integer variables to multiples of the common divisor of its coefficients, because the
+/// row's activity is such a multiple. An equation is infeasible if no integer values of its columns give its right-hand
+/// side. The check uses a single bound per column, which is the bound at which the row is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 

@@ -36,8 +36,8 @@ struct margins {
     /// The rounded lower bound of an integer. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
-    /// The amount by which an integer's bound may be too tight if it comes from a row with these sides. `noise` is the
-    /// bound's error.
+    /// A bound of an integer variable that is derived from a row with the sides `lower` and `upper` may be too tight by
+    /// this amount. `noise` is the bound's error.
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }

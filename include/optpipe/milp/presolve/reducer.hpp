@@ -131,7 +131,7 @@ private:
         return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
     /// Returns the noise, or 0 if it is only a rounding error. Rounding errors aren't added to bounds, so that bounds
-    /// keep their digits. The rows account for these errors.
+    /// keep their digits. The rows account for the rounding errors of bounds.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};

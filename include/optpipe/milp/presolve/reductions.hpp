@@ -123,8 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in this row. In return, the row's bounds become
-/// wider.
+/// Removes a continuous column x that has no cost and occurs only in the row `at`. In return, the bounds of this row
+/// become wider.
 struct absorb_column {
     variable x;
     row at;
@@ -148,7 +148,8 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// If `at` is an equation, it determines x. Otherwise, x can be eliminated only from rows that don't contain x.
+        /// If `at` is an equation, it determines x. If `at` isn't an equation, returns true only for rows that don't
+        /// contain x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);

@@ -55,7 +55,7 @@ struct context {
     double shift = 0.0;
     /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
     double offset = 0.0;
-    /// The worst objective that still interests the search. It is on the scale of the objectives in `incumbents`.
+    /// The worst objective that still interests the search, on the scale of the objectives in `incumbents`.
     double ceiling = infinity;
 
     /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.

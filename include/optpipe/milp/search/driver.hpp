@@ -172,8 +172,8 @@ private:
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A cut may exclude the
-    /// points that dual reductions keep.
+    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A user's cut may
+    /// exclude the points that presolve's dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
         return options_->presolve ? reduction_.reduce(keeps_rows, feasible(), limits_) : presolve_status::reduced;
@@ -255,8 +255,8 @@ private:
         context_.witness_point = std::move(point);
         problem_ = std::move(with_implied);
     }
-    /// Searches a neighbourhood for points within the cutoff. The model and the points are in the terms of the current
-    /// problem.
+    /// Searches a neighbourhood for points within the cutoff. The model `m` and the points have the columns of the
+    /// current problem.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
         solve_options options;
         options.node_limit = most.nodes;

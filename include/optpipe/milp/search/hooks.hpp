@@ -26,7 +26,7 @@ template <class Hooks> concept gives_priorities = requires(const Hooks& h, varia
 };
 /// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off a point of a relaxation.
 /// Integer variables may have fractional values in `point`. Called at the root and, less often, at nodes of the tree.
-/// Each row holds in the whole tree.
+/// Each row must be valid everywhere in the tree.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;
 };

@@ -29,13 +29,16 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit. Scales these columns by this unit, and makes their
-/// kind `implied`. Two kinds are found, in this order:
-/// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
-///   columns;
-/// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
-///   most two per row. Once the integers are fixed, rows of differences describe a network. So the vertices of its
-///   polyhedron are integral multiples of a common divisor of the sides, the bounds, and the integers' terms.
+/// Finds continuous columns that are implied integers in some unit. Scales each of these columns by its unit, and makes
+/// its kind `implied`.
+///
+/// The search begins with columns that can move one way without cost until they are stopped by a bound, or by a row
+/// without other continuous columns.
+///
+/// The search then looks for connected rows in which at most two continuous columns appear, as a difference: `c x - c y
+/// + (integers) >= b`. If the integer variables are fixed, such rows describe a network. All vertices of the network's
+/// polyhedron are integral multiples of a common divisor of the sides, the bounds, and the terms of the integer
+/// variables.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -139,10 +142,9 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must be called after the rows have been measured. If a bound is nearly an integral multiple of its group's
-    /// common divisor, the divisor stays the same, and the bound is rounded to that multiple later. Rounding a bound
-    /// only removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same
-    /// way.
+    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
+    /// common divisor leaves the divisor unchanged. The bound is rounded to the multiple later. Rounding a bound only
+    /// removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

@@ -46,8 +46,8 @@ struct root_parameters {
     /// second thread continues the prover's work while the relaxation is solved.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
-    /// Number of conflicts without progress until the relaxation starts. The number is lower for small problems, where
-    /// these conflicts would take longer than the relaxation.
+    /// Number of conflicts without progress until the relaxation starts. Small problems have a lower number, because
+    /// their relaxation takes less time.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover's work between two checks.
     std::size_t conflicts_per_slice = 500;
@@ -90,7 +90,7 @@ public:
     }
     std::function<void(double)> report;
 
-    /// May only be called where TBB may start tasks.
+    /// Call this only inside an arena, because it starts TBB tasks.
     root_outcome process() {
         if (!context_->instance->has_integers())
             if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;

@@ -33,11 +33,11 @@ struct conformance_options {
     /// Whether the last check is an error in a lane, which makes the executor unusable.
     bool with_error = true;
     /// Whether the error in the last check is a `cancel` by rank 0 instead of an exception in its work. An executor can
-    /// be checked with only one of these errors, because an error makes it unusable.
+    /// be checked with a `cancel` or with an exception, but not with both, because an error makes it unusable.
     bool by_cancel = false;
     /// Whether every rank reports the error of the rank where the failure started. Set it to false if each rank detects
-    /// on its own that another rank is gone. Each error must then name the rank that reports it, and the operation for
-    /// which this rank waited.
+    /// on its own that another rank is gone. If false, each error must name the rank that reports it, and the operation
+    /// for which this rank waited.
     bool same_error = true;
     /// Whether work may block when a lane calls it after all earlier commands. If true, the checks use work to block up
     /// to two lanes of a rank at a time, and release them later. Set it to false for virtual time, or if fewer than two

@@ -70,8 +70,9 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work blocks a lane, for lanes that call work after all earlier commands. The blocking work ends only
-/// when the check ends it. A command that fails to wait for this work is therefore found, because it runs too early.
+/// Checks in which work blocks a lane, for lanes that call work only when all earlier commands have ended. The blocking
+/// work ends only when the check ends it. A command that fails to wait for the blocking work runs too early, and is
+/// found.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -187,8 +188,8 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// Checks that a wait is for the last record of the marker before the wait. A later record may exist by the time
-    /// the lane reaches the wait, but doesn't matter.
+    /// Checks that a wait is for the last record of the marker before the wait. A record made after the wait was issued
+    /// doesn't matter, even if it exists when the lane reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();

@@ -97,8 +97,8 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Returns the larger of two numbers. One is the number of conflicts and points since the last progress. The other
-    /// is the effort since then, converted to conflicts.
+    /// The number of conflicts and points since the last progress, or the effort since the last progress (converted to
+    /// conflicts), whichever is larger.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);

@@ -124,8 +124,8 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Called when `m` is chosen, after `count` other members have been chosen. Increases the counter of each neighbour
-    /// of `m` that all of these other members exclude, too.
+    /// Called when `m` is chosen after `count` other members. Increases the counter of each neighbour of `m` that is
+    /// also a neighbour of all members chosen before.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

@@ -133,8 +133,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// For each arc, computes the distance between the current value of the integer that opens the arc and the value
-    /// that closes the arc. The distance is negative if there is no such integer.
+    /// For each arc, computes the distance between the current value of the integer variable that opens the arc and the
+    /// value at which the arc is closed. The distance is negative if no integer variable opens the arc.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {

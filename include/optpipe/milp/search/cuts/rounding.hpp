@@ -33,7 +33,7 @@ struct rounding_parameters {
     /// `shares`, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers that are also tried with their distance measured from the other bound.
+    /// Number of integer variables for which the rounding is also tried with the distance from the other bound.
     std::size_t most_flips = 30;
     /// After division, the right-hand side must be at least this far from the nearest integers. The cut is weak if its
     /// right-hand side is too near the integer below. The cut has large coefficients if its right-hand side is too near

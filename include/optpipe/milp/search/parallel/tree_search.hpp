@@ -40,7 +40,8 @@ struct tree_search_parameters {
     /// Number of conflicts without progress after which the prover gets only half of the tree's effort. With fewer
     /// conflicts, the prover gets as much effort as the tree.
     std::size_t stall_limit = 2'000;
-    /// Largest number of global bounds that are kept until all workers have applied them. Later bounds are dropped.
+    /// Largest number of global bounds that are kept until all workers have applied them. Bounds beyond this number are
+    /// dropped.
     std::size_t most_global_bounds = 100'000;
 };
 

@@ -100,8 +100,8 @@ public:
     }
 
     /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If the implied bound of a
-    /// continuous column crosses the column's other bound, the two bounds are made equal. The row itself then reports a
-    /// conflict, because the tolerance is known there.
+    /// continuous column crosses the column's other bound, the two bounds are made equal. The row reports the conflict
+    /// later, because only the row has the tolerance for this.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -291,7 +291,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Makes the false literal the clause's second literal, and looks for another literal to watch in its place.
+    /// Moves the false literal to the clause's second position, and looks for another literal to watch there.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);

@@ -25,7 +25,7 @@ struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// A violation of the limit is a contradiction only if it exceeds this slack.
+    /// A violation of the limit is a contradiction only if the violation exceeds this slack.
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;

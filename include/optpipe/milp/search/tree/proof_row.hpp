@@ -34,7 +34,7 @@ public:
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
     /// `multipliers` has one value per row, which is positive for a lower side. `share` is the multiplier of the
-    /// objective. If `share` is 0, the row can prove that there is no point at all. The proof must then hold for any
+    /// objective. If `share` is 0, the row can prove that there is no point at all. Such a proof must hold for any
     /// noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
@@ -83,7 +83,7 @@ public:
     /// The limit used for tightening bounds. The limit includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
     /// The noise of the row. The bounds contradict the row only if they violate the limit by more than this noise plus
-    /// the rounding errors of this class.
+    /// the rounding errors of the sum.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict the row by more than its noise and the possible rounding errors.

@@ -154,8 +154,8 @@ private:
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// The memory limit that lets the solver grow by at most `left`, including the additional memory during a
-    /// factorization.
+    /// The memory limit with which the solver may grow by at most `left` bytes. The additional memory during a
+    /// factorization counts as growth.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);

@@ -30,8 +30,8 @@ namespace optpipe::milp::search {
 
 /// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Effort of a dive in row visits. Other work is converted by its duration. After a dive, other workers can take
-    /// over nodes.
+    /// Effort of a dive in row visits. Work of other kinds is converted to row visits by its duration. After a dive,
+    /// other workers can take over nodes.
     std::size_t effort_per_dive = 10'000'000;
     /// Largest number of rounds of propagation and relaxation at a node. A round that fixes nothing is the last round.
     std::size_t most_rounds = 4;
