@@ -32,8 +32,8 @@ struct feasibility {
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// The distance by which an integer may lie beyond a bound that follows from a row. If the bound is rounded to this
-    /// integer, the row is violated by no more than its slack.
+    /// Distance by which a bound of an integer variable, derived from a row, may be relaxed to reach an integer.
+    /// Relaxing the bound by this distance violates the row by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }

@@ -40,8 +40,8 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means that the model is unbounded or infeasible. If the model without its costs has a solution, the
-/// model is unbounded. Otherwise, the model is infeasible.
+/// `unbounded` means that the model is unbounded or infeasible. The model is unbounded if it has a solution when its
+/// costs are left out, and infeasible if it has none.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is

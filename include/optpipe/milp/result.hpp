@@ -45,8 +45,8 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// The objective of the incumbent and the bound at one time. Both have the sign of the model, and are infinite while
-/// unknown.
+/// The objective of the incumbent and the bound at one time. Objective and bound have the sign of the model, and are
+/// infinite while unknown.
 struct gap_sample {
     double seconds = 0.0;
     double objective = 0.0;
@@ -70,7 +70,7 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// A bound on the objective of all points. It is a lower bound if the model minimizes, and an upper bound if it
+    /// A bound on the objective of all points: a lower bound if the model minimizes, and an upper bound if it
     /// maximizes.
     double bound = 0.0;
     /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.

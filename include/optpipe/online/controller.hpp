@@ -88,8 +88,8 @@ private:
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
     /// Adds a probed cost if two consecutive probes differ from the planned cost by more than `least_probed_change`, in
-    /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
-    /// other probe.
+    /// the same direction. The added cost is that of the probe nearer to the plan, because another transfer may have
+    /// slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
     /// operations are collected, too. Transfers that shared their link with others are left out.
@@ -99,8 +99,8 @@ private:
     /// Starts to plan with the costs of rare operations as soon as there are enough samples. No new window is measured
     /// first, because a new window would take as long again.
     void compare_rare();
-    /// Number of samples needed for a confidence interval that has the confidence of each comparison. With n samples,
-    /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
+    /// Number of samples needed for a confidence interval with the confidence that each comparison requires. With n
+    /// samples, the widest interval (from the least to the largest sample) has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Number of measured steps that yield `samples` samples of each operation that every microbatch has, but at least
     /// `online_options::window`.
@@ -382,10 +382,9 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares. Compared costs are those of the kinds of
-    // operations in one plan (F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, but hardly ever all of them), and of the messages
-    // to two neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the
-    // number of costs.
+    // Estimate of the number of costs per stage that `drift` compares. These are the costs of the operations in one
+    // plan (hardly ever all of F, B, I, W, OFFLOAD, RELOAD and RECOMPUTE), and of the messages to two neighbours. An
+    // estimate suffices, because the number of samples grows only with the logarithm of the number of costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());
@@ -403,8 +402,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // For each stage and microbatch, a rank has one operation of a changed kind, or two changed messages (an activation
-    // and a gradient).
+    // For each of its stages and each microbatch, a rank has at most one operation of a changed kind, or two changed
+    // messages (an activation and a gradient).
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

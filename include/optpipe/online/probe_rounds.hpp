@@ -52,8 +52,8 @@ public:
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Number of steps reserved for each first probe. One is for the probe itself, and one is for repeating the probe
-    /// if it differs from the plan.
+    /// Number of steps reserved for each first probe: one for the probe itself, and one for repeating the probe if it
+    /// differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;

@@ -42,7 +42,8 @@ inline memory_size most_of_stash(const problem& p, stage s) {
     return most;
 }
 /// The size in bytes of the larger of two messages for a microbatch: the message that a stage receives, and the message
-/// that it sends. The factor is that of the stage that sends forward, in both directions.
+/// that it sends. The factor on a message's size is that of the stage that sends the activation, even if the message is
+/// a gradient.
 inline std::size_t largest_message(const problem& p, stage s, microbatch m, const lowering_options& how) {
     const auto after = [&](stage from) {
         return how.scaled(how.bytes_of_message(from.position()), p.microbatches.factors(from, m).message);

@@ -32,7 +32,7 @@ struct step_setting {
 };
 
 /// Runs one rank in training whose microbatches differ from step to step. During each step, rank 0 plans the next step
-/// (`step_planner`). Between the two, all ranks switch to that plan:
+/// (`step_planner`). Between two steps, all ranks switch to the plan of the next step:
 ///
 ///     step_run run{p, first, executor, model, channel, setting}; // `first` is a plan of the first step, `p`
 ///     for (std::size_t i = 0; i < steps; ++i) {

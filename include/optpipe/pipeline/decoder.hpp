@@ -144,8 +144,8 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary. It determines the output layer on the last stage and the embedding on the first stage.
-    /// If 0, the model has no embedding and no output layer.
+    /// Size of the vocabulary, which determines the output layer on the last stage and the embedding on the first
+    /// stage. If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
     /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the
@@ -297,7 +297,7 @@ struct decoder {
     }
 
 private:
-    /// Share of a stash that W still needs: 8 of 10 tensors, as in `transformer`.
+    /// Share of a stash that W still needs. As in `transformer`, W needs 8 of 10 tensors.
     static constexpr double weight_share = 0.8;
 
     /// The number of layers of each shape that a stage holds.

@@ -63,7 +63,7 @@ private:
 
 namespace detail {
 
-/// The largest number of pairs that a file may have, or a division of layers.
+/// The largest number of pairs that a file or a division of layers may have.
 inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
 
 } // namespace detail

@@ -64,7 +64,7 @@ public:
             last = add_stage_of(model, stage{i}, ranks, {last});
         return last;
     }
-    /// Adds one shard of a layer to each of `ranks`. The shards form a group with this delay. The stages in
+    /// Adds one shard of a layer to each of `ranks`. The shards form a group with the delay `delay`. The stages in
     /// `fed_by` feed every shard. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {});

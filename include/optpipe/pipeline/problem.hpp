@@ -167,7 +167,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the stage's options
     /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made again from the
-    /// changed costs. Otherwise, the options don't change.
+    /// changed costs. If the costs don't describe the options, the options don't change.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -200,7 +200,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }
-    /// Whether the edge carries gradients. This is so if each of its two stages computes gradients.
+    /// Whether the edge carries gradients, because both of its stages compute gradients.
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }

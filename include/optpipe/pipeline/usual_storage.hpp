@@ -21,8 +21,8 @@ namespace optpipe {
     return transfer_times{one_way, one_way};
 }
 
-/// Makes the storage options of a stage. One of them is `keep`. Each part of the stash that can be recomputed adds two
-/// options: one recomputes the part inside the backward, and the other one (`-ahead`) recomputes it before the
+/// Makes the storage options of a stage. One of the options is `keep`. Each part of the stash that can be recomputed
+/// adds two options: one recomputes the part inside the backward, and the other one (`-ahead`) recomputes it before the
 /// backward. If the rank has a link to the host, each option also has two variants that offload. A variant whose name
 /// ends in `+offload` transfers all of the held memory. A variant whose name ends in `+offload-half` transfers half of
 /// the held memory. The variants of `keep` are called `offload` and `offload-half`.

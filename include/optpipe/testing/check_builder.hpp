@@ -39,8 +39,8 @@ struct builder_failure {
     problem smallest;
     /// The builder's order for the problem. Empty if the builder gave no order.
     std::vector<operation> order{};
-    /// Number of problems with the same failure. `seed` is the seed with which `make_random_problem` makes the first of
-    /// these problems.
+    /// Number of problems with the same failure. With `seed`, `make_random_problem` makes the first problem with this
+    /// failure.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 

@@ -183,8 +183,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first. This message is sent later than the other one,
-            // because a copy precedes it in its lane. The receives are issued in alternating order from round to round.
+            // The message of the backward direction is issued first, but sent last, because a copy precedes it in its
+            // lane. The receives are issued in alternating order from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -314,7 +314,7 @@ private:
 ///
 /// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
 /// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only
-/// errors during a running copy are found by chance. If a check gets stuck, the run ends, and the violation names the
+/// errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation names the
 /// check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {

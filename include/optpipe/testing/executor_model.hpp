@@ -171,7 +171,8 @@ private:
         expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
         expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
         expect_keys_values(t.keys_values, op);
-        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets these gradients
+        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets the gradients of keys
+                                                                           // and values
         for (const auto& each : t.keys_values_gradients)
             expect(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value() + 1), op,
                    "gradient of keys and values");

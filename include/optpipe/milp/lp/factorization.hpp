@@ -21,9 +21,8 @@ struct replacement {
     int row;
 };
 
-/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
-/// [A | I]: an index below the number of columns of A stands for a column of A, and other indices stand for slacks of
-/// rows.
+/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The basis consists of columns of [A | I].
+/// An index below the number of columns of A stands for a column of A, and all other indices stand for slacks of rows.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {

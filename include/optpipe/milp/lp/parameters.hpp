@@ -58,9 +58,8 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if its factors have grown by a factor of `largest_growth` because of updates. It is
-    /// also factorized anew if a new pivot is smaller than `least_updated_pivot` or has a relative error above
-    /// `update_agreement`.
+    /// The basis is factorized anew in three cases: updates have enlarged the factors by a factor of `largest_growth`,
+    /// a new pivot is smaller than `least_updated_pivot`, or a new pivot has a relative error above `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;
@@ -78,8 +77,8 @@ struct simplex_parameters {
     double density_memory = 0.9;
     double density_doubt = 0.9;
     /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the
-    /// density is above `by_columns`, the pivot row is computed by columns. If it is above `by_sweep`, a sweep over
-    /// rows is used. Below `by_sweep`, a list of nonzeros is used.
+    /// density is above `by_columns`, the pivot row is computed by columns. With a density between `by_sweep` and
+    /// `by_columns`, a sweep over rows is used. With a density below `by_sweep`, a list of nonzeros is used.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 

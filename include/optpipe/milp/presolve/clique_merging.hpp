@@ -125,7 +125,7 @@ private:
         return found;
     }
 
-    /// Proposes the larger clique if it contains all literals of another row.
+    /// Proposes the larger clique `members` if it contains all literals of another row.
     static void propose(const clique_table& table, const clique_row& clique, const std::vector<std::size_t>& members,
                         proposal_list& found) {
         std::unordered_map<std::size_t, std::size_t> shared;

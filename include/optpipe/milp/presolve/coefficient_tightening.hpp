@@ -12,9 +12,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
-/// one of its bounds, the integer's coefficient is larger than needed. With a smaller coefficient, the row allows the
-/// same integer points, but fewer other points (Savelsbergh 1994).
+/// Shrinks coefficients of integer variables in rows with one side. If the row becomes redundant as soon as the
+/// variable leaves one of its bounds, the variable's coefficient is larger than needed. With a smaller coefficient, the
+/// row allows the same integer points, but fewer other points (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 

@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    /// Whether the column isn't an integer, and a row other than `r` bounds it by a multiple of an integer.
+    /// Whether the column is continuous, and a row other than `r` bounds it by a multiple of an integer variable.
     static bool has_variable_bound(const reducible& m, row r, variable x) {
         if (m.is_integer(x)) return false;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {

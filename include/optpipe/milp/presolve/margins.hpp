@@ -33,7 +33,7 @@ struct margins {
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
-    /// The rounded lower bound of an integer. The given bound may be too tight by `off`.
+    /// The rounded lower bound of an integer variable. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
     /// A bound of an integer variable that is derived from a row with the sides `lower` and `upper` may be too tight by

@@ -23,7 +23,7 @@ namespace presolving {
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
-        // Bounds of integers are rounded to integers first. A fractional part would have no meaning.
+        // The bounds of integer variables are rounded to integers first, because fractional parts have no meaning.
         for (const variable x : m.all_variables())
             if (m.is_integer(x))
                 m_.set_bounds(x, slack_.feasible.rounded_up(m.lower(x)), slack_.feasible.rounded_down(m.upper(x)));

@@ -35,10 +35,9 @@ namespace detail {
 /// The search begins with columns that can move one way without cost until they are stopped by a bound, or by a row
 /// without other continuous columns.
 ///
-/// The search then looks for connected rows in which at most two continuous columns appear, as a difference: `c x - c y
-/// + (integers) >= b`. If the integer variables are fixed, such rows describe a network. All vertices of the network's
-/// polyhedron are integral multiples of a common divisor of the sides, the bounds, and the terms of the integer
-/// variables.
+/// The search then looks for connected rows `c x - c y + (integers) >= b` with at most two continuous columns x and y.
+/// If the integer variables are fixed, such rows describe a network. All vertices of the network's polyhedron are
+/// integral multiples of a common divisor of the sides, the bounds, and the terms of the integer variables.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)

@@ -99,7 +99,8 @@ public:
             values = step.project(values);
         return values;
     }
-    /// Translates a row of the original model to the current model. All steps must have kept rows.
+    /// Translates a row of the original model to the current model. Contract: every presolve step was told to keep
+    /// rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);

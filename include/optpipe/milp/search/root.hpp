@@ -77,7 +77,7 @@ public:
     [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
     [[nodiscard]] double bound() const { return bound_; }
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
-    /// Whether enough integers have been fixed to presolve again.
+    /// Whether enough integer variables have been fixed to make another presolve worthwhile.
     [[nodiscard]] bool is_reduced_enough() const {
         const auto& p = *context_->instance;
         std::size_t open = 0, fixed = 0;
@@ -137,7 +137,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread, the prover may run at least as long as the relaxation is expected to take.
+        // On one thread, the prover gets at least the time that the relaxation is expected to take.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
@@ -298,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// Runs `work`, which is a part of the work of several threads. If it throws, the other threads stop, too.
+    /// Runs `work`, which is a part of the work of several threads. If `work` throws, the other threads stop, too.
     template <class Work> void together(const Work& work) {
         try {
             work();

@@ -54,7 +54,7 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or it has stayed in
+/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or the host has stayed in
 /// `finish` long enough to show that `finish` waits.
 struct opens_gate_late {
     work_gate* gate;
@@ -188,7 +188,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// Checks that a wait is for the last record of the marker before the wait. A record made after the wait was issued
+    /// Checks that a wait is for the last record that was made before the wait. A record made after the wait was issued
     /// doesn't matter, even if it exists when the lane reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();

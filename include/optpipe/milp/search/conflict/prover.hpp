@@ -20,8 +20,8 @@
 
 namespace optpipe::milp::search {
 
-/// A problem with one more integer column, whose value times `unit` is at least the objective. A lower bound of this
-/// column is a bound on the objective, and assumptions about the objective are literals of this column.
+/// A problem with an additional integer column whose value times `unit` is at least the objective. A lower bound of the
+/// additional column is a bound on the objective, and assumptions about the objective are literals of this column.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -242,7 +242,7 @@ private:
         std::vector<double> values(n);
         for (std::size_t j = 0; j < n; ++j)
             values[j] = d.lower(j);
-        // If all rows are differences, the least values of all columns are a solution.
+        // If every row is a difference of columns, the least values of all columns form a solution.
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
@@ -255,7 +255,7 @@ private:
         take_point(values);
         search_.set_cutoff(results_.cutoff);
     }
-    /// Solves for the remaining columns with the integers fixed. If there is no solution, learns the reason.
+    /// Solves for the remaining columns with the integer variables fixed. If there is no solution, learns the reason.
     bool complete(std::vector<double>& values) {
         if (!lp_) lp_ = std::make_unique<relaxation>(*context_->instance, 0);
         const auto& d = search_.engine().bounds();

@@ -33,7 +33,7 @@ public:
         }
     }
 
-    /// `lower` and `upper` are the bounds at the root. `ends` has the bounds that depend on integers.
+    /// `lower` and `upper` are the bounds at the root. `ends` has the bounds that depend on integer variables.
     void separate(mixed_integer_rounding& rounding, std::span<const double> lower, std::span<const double> upper,
                   const variable_bounds& ends, std::span<const double> point, cut_pool& pool) {
         find_tight_rows(point);

@@ -188,7 +188,7 @@ private:
             }
         return opened;
     }
-    /// A source from which the target can be reached; `none` if there is none.
+    /// A source from which the target can be reached; `none` if there is no such source.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;

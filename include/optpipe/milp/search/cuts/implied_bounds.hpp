@@ -17,7 +17,7 @@
 namespace optpipe::milp::search {
 
 /// Probes binaries at the root. A value that leads to a contradiction is excluded. If a value of a binary implies a
-/// bound of another column, the bound is kept as a cut `y <= u + (v - u) x`. Such a cut is used when a point violates
+/// bound of another column, the bound is kept as a cut `y <= u + (v - u) x`. A kept cut is used when a point violates
 /// it.
 class implied_bounds {
 public:

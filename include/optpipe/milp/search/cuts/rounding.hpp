@@ -25,12 +25,12 @@ struct row_multiplier {
 
 /// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Least distance from the point to a cut. Nearer cuts are dropped.
+    /// Least distance from the point to a cut. Cuts nearer to the point are dropped.
     double least_efficacy = 1e-3;
     /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each number in
-    /// `shares`, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor, divided by each number in
+    /// `shares`, is also tried, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integer variables for which the rounding is also tried with the distance from the other bound.
@@ -47,8 +47,8 @@ struct rounding_parameters {
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound from which the column's distance can be left out of the rounded sum. With
-/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum. With `relaxing`, only
+/// integer variables stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
@@ -158,8 +158,8 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// Measures a column from one of its bounds, which may depend on an integer. Returns false if that bound is
-    /// infinite.
+    /// Measures a column from one of its bounds, which may depend on an integer variable. Returns false if the chosen
+    /// bound is infinite.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;

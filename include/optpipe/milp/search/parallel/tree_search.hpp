@@ -131,9 +131,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress.
-    /// The prover then gets the same share of effort as on one thread. Other threads run the prover if the tree has no
-    /// nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress,
+    /// with the same share of effort as on one thread. Other threads run the prover if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -346,8 +345,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// `waiting_` is the number of threads without a node. `waits_in_prover_` tells whether one of them runs the
-    /// prover, and `leave_prover_` calls this thread back to the tree.
+    /// `waiting_` is the number of threads without a node. `waits_in_prover_` tells whether a waiting thread runs the
+    /// prover. `leave_prover_` calls a thread in the prover back to the tree.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

@@ -344,13 +344,14 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column. The term may rise by no more than `room` above `least · weight`.
+    /// Tightens the opposite bound of a term's column, so that the term rises by no more than `room` above `least ·
+    /// weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
     /// The literal that follows if a term may rise by no more than `room`. Empty if the literal isn't new, or if it
-    /// tightens a bound too little. An integer may exceed the bound by `grace`.
+    /// tightens a bound too little. The bound of an integer variable may be too tight by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

@@ -22,8 +22,8 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The integer columns that are fractional at the point. If some of them have a higher priority than others, only those
-/// with the highest priority are returned.
+/// The integer columns that are fractional at the point. If branching priorities differ, only the columns with the
+/// highest priority are returned.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -70,8 +70,8 @@ public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is the bound of the current relaxation. After the call, the relaxation is the same as before, but its
-    /// basis has been set again.
+    /// `bound` is the bound of the current relaxation. The call leaves the relaxation unchanged, but sets its basis
+    /// again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),

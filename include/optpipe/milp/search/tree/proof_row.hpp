@@ -56,8 +56,8 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// Removes terms that are too small to count. The least values of these terms within the bounds at the root go into
-    /// the limit.
+    /// Replaces terms that are too small to count by their least values within the bounds at the root. The limit takes
+    /// up these values.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;

@@ -166,8 +166,8 @@ public:
         return true;
     }
     /// Offers the relaxation's point with rounded integers. If the rounded point isn't a solution, solves for the
-    /// continuous columns again. Returns false if there is no solution. Contract: the integers of the point are
-    /// integral within the tolerance.
+    /// continuous columns again. Returns false if there is no solution. Contract: in the relaxation's point, integer
+    /// variables are integral within the tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
