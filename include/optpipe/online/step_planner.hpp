@@ -27,7 +27,7 @@ public:
     [[nodiscard]] static background_options usual_options();
 
     /// `first` is a plan for microbatches of an earlier step, if there is one. A good first plan, from a long search,
-    /// improves all later plans. Contract: `how` has a time limit, and `robust` isn't set.
+    /// improves all later plans. Contract: `how` has a time limit, and doesn't set `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
     /// Begins to plan a step. If the plan of the previously submitted step hasn't been taken, the new step replaces

@@ -37,8 +37,8 @@ struct stage_costs {
     /// If the stage computes no weight gradients, `backward_weight` and `weight_stash` are 0. If the stage computes no
     /// gradients at all, `backward_input` is also 0.
     gradient_kind gradients = gradient_kind::full;
-    /// Device memory for keys and values that a slice of a sequence keeps for later slices. It isn't included in
-    /// `activation`.
+    /// Device memory for attention keys and values that a slice of a sequence keeps for later slices. The memory isn't
+    /// included in `activation`.
     memory_size kv{};
 
     [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }

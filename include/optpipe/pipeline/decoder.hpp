@@ -24,7 +24,7 @@ namespace optpipe {
 struct decoder_layer {
     std::size_t hidden = 0;
     std::size_t heads = 0;
-    /// Number of heads of keys and values; equal to `heads` without grouped queries.
+    /// Number of heads of attention keys and values; equal to `heads` without grouped queries.
     std::size_t key_value_heads = 0;
     /// Width of one head's query and key.
     std::size_t key_width = 0;
@@ -266,8 +266,7 @@ struct decoder {
         return usual.options();
     }
 
-    /// Memory for weights, gradients and optimizer state of a stage. This device memory isn't available for
-    /// activations.
+    /// Device memory for the weights, gradients and optimizer state of a stage, which isn't available for activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =

@@ -16,8 +16,8 @@ namespace optpipe {
 
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
-    double linear = 0.0;    ///< its number of tokens
-    double quadratic = 0.0; ///< its number of pairs of a token and an earlier token, for which attention is computed
+    double linear = 0.0;    ///< tokens of the microbatch
+    double quadratic = 0.0; ///< pairs of a token and an earlier token for which the microbatch computes attention
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 

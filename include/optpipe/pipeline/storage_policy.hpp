@@ -21,7 +21,7 @@ struct storage_candidate {
     /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
     /// `position` is the stage's position among the stages of its rank, which are ordered by lifespan, longest first.
-    /// `stages_on_rank` is the number of these stages.
+    /// `stages_on_rank` is the number of stages on the rank.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 

@@ -195,8 +195,8 @@ private:
     }
 
     spend_time spend_;
-    /// Indexed by stage: whether the stage's last weight gradient was the last of the step. Stored as bytes, because
-    /// several lanes write to the vector.
+    /// For each stage, whether its most recent weight gradient was marked as the last of the step (`is_last`). Stored
+    /// as bytes, because several lanes write to the vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

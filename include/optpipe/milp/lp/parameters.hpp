@@ -73,7 +73,7 @@ struct simplex_parameters {
     double sparse_input = 0.05;
     double sparse_result = 0.1;
     /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. A result without a list of
-    /// nonzeros multiplies the expected density by `density_doubt`. A later solve will then list its nonzeros again.
+    /// nonzeros multiplies the expected density by `density_doubt`, so that a later solve lists the nonzeros again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
     /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the

@@ -214,7 +214,7 @@ inline void make_rows_integral(problem& p) {
 }
 
 /// The step of the objective. If all columns with a cost are integral, the objective of every best point is a multiple
-/// of this step. Otherwise, the step is 0.
+/// of this step. If a column with a cost isn't integral, the step is 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -279,7 +279,7 @@ private:
         auto& engine = search_.engine();
         proof.normalize(engine.bounds());
         if (!proof.contradicts(engine.bounds())) {
-            stuck_ = true; // there is neither a point nor a reason that excludes one
+            stuck_ = true; // neither a point nor a reason that excludes a point has been found
             return;
         }
         engine.contradict(proof.terms(), proof.limit(), proof.noise());

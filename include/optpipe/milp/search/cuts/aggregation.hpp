@@ -62,8 +62,8 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// The columns of the sum that may be eliminated. These are all columns, or only those with a positive or a
-    /// negative coefficient.
+    /// The columns of the sum that may be eliminated: all columns, or only those with a positive or a negative
+    /// coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {
