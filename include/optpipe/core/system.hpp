@@ -87,9 +87,9 @@ inline void sleep_precisely() {
 #endif
 }
 
-/// Processor time, in seconds, of the thread that creates the clock. Other threads may read the clock as long as its
-/// creator lives. On systems without a clock of processor time, the clock gives the wall-clock time, as if the thread
-/// never slept.
+/// Processor time, in seconds, of the thread that creates the clock. Other threads may read the clock as long as the
+/// thread that created it lives. On systems without a clock of processor time, the clock gives the wall-clock time, as
+/// if the thread never slept.
 class thread_clock {
 public:
 #if defined(__linux__)

@@ -382,9 +382,10 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares. These are the costs of the operations in one
-    // plan (hardly ever all of F, B, I, W, OFFLOAD, RELOAD and RECOMPUTE), and of the messages to two neighbours. An
-    // estimate suffices, because the number of samples grows only with the logarithm of the number of costs.
+    // Estimate of the number of costs per stage that `drift` compares. The compared costs are those of the operations
+    // in one plan (hardly ever all of F, B, I, W, OFFLOAD, RELOAD and RECOMPUTE), and of the messages to two
+    // neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the number of
+    // costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());

@@ -26,8 +26,8 @@ namespace optpipe {
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
 /// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
 /// ranks switch between the same two steps (`handover`). Before some steps, ranks measure transfers that the plan in
-/// use doesn't have (`probe_rounds`). Without such probes, a link that was slow once would always count as slow,
-/// because plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
+/// use doesn't have (`probe_rounds`). Without probes, a link that was slow once would always count as slow, because
+/// plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
 ///
 /// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
 /// executor records times.

@@ -130,9 +130,9 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
 /// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
-/// `model_shapes.hpp` has the shapes of published models. `transformer` has the formulas of the papers. F takes 2 FLOP
-/// per parameter and token, plus the work of attention. I takes as many FLOP as F, except that attention takes twice as
-/// many. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// `model_shapes.hpp` has the shapes of published models. `transformer` computes costs by the formulas of the papers. F
+/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except that attention
+/// takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -326,7 +326,7 @@ private:
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
     /// `kept_for_slices` is the number of elements per token of a layer's keys and values. `work_kept_for_slices` is
-    /// the work of computing these keys and values. Without slices, both functions return 0.
+    /// the work of computing a layer's keys and values. Without slices, both functions return 0.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

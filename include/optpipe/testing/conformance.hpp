@@ -242,8 +242,8 @@ private:
     }
 
     /// Work of rank 0 throws, or rank 0 cancels. If the work throws, no later command in its lane may run. On every
-    /// rank, `finish` must report an error with a label: that of the work on rank 0, or that of the message for which
-    /// the rank waits.
+    /// rank, `finish` must report an error with the label of the work on rank 0, or of the message for which the rank
+    /// waits.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);

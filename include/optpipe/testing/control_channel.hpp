@@ -26,7 +26,7 @@ struct control_channel_options {
     std::size_t bytes = std::size_t{1} << 20U;
     /// Number of sleeps (of 0.1 ms each) after which a rank that waits for a text counts as stuck, and the run ends.
     std::size_t patience = 200'000;
-    /// Whether the last check is a rank that cancels, which makes the channel unusable.
+    /// Whether a rank cancels in the last check, which makes the channel unusable.
     bool with_error = true;
     std::uint64_t seed = 1;
 };

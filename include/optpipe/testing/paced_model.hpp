@@ -18,8 +18,8 @@ namespace optpipe::testing {
 /// exists.
 ///
 /// Use it with lanes that run work after all earlier commands, as threads do. With a CUDA stream, a paced model would
-/// block the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. An operation is late
-/// by the time to wake up its thread, unless `spin` is at least as long as this time.
+/// block the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. The wake-up of its
+/// thread prolongs an operation, unless `spin` is at least as long as the wake-up.
 template <class Model> class paced_model {
 public:
     /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until `spin` before its end,

@@ -195,7 +195,7 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
 }
 
 /// Returns true if the optimum of the working costs was reached. If the result is false, `verdict_` has the verdict of
-/// the run, if there is one.
+/// the run, or is empty.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};

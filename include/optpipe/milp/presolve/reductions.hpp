@@ -123,8 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in the row `at`. In return, the bounds of this row
-/// become wider.
+/// Removes a continuous column x that has no cost and occurs only in the row `at`, and widens the bounds of this row in
+/// return.
 struct absorb_column {
     variable x;
     row at;

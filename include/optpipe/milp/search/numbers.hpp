@@ -19,8 +19,8 @@ struct numbers {
     /// row.
     double noise = 1e-9;
     double noise_share = 1e-3;
-    /// A bound of a continuous column moves only if it moves by more than this share (0 to 1) of the distance to the
-    /// other bound.
+    /// A bound of a continuous column is tightened only by more than this share (0 to 1) of the distance to the
+    /// column's other bound.
     double least_move = 1e-4;
     /// Bounds with larger magnitudes aren't derived, because rows could otherwise raise bounds in small steps forever.
     double huge = 1e10;

@@ -24,8 +24,8 @@ namespace optpipe::milp::search {
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
-    /// the value between them. A large bound that may stand for "no limit" becomes a row, because a row that isn't
-    /// tight affects no computation.
+    /// their midpoint. A large bound that may stand for "no limit" becomes a row, because a row that isn't tight
+    /// affects no computation.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;

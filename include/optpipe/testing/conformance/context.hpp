@@ -30,7 +30,7 @@ struct conformance_options {
     /// Number of commands that run on another lane while a lane is blocked. The default is large enough to reveal a
     /// missing wait.
     std::size_t chances = 50;
-    /// Whether the last check is an error in a lane, which makes the executor unusable.
+    /// Whether the last check causes an error in a lane, which makes the executor unusable.
     bool with_error = true;
     /// Whether the error in the last check is a `cancel` by rank 0 instead of an exception in its work. An executor can
     /// be checked with a `cancel` or with an exception, but not with both, because an error makes it unusable.

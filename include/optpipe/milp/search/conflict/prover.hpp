@@ -246,8 +246,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// A better point counts as progress only if it closes a share of the gap. Without this rule, the search could
-    /// creep in tiny steps to an optimum that a relaxation finds at once.
+    /// A better point counts as progress only if it closes a share of the gap, because the search could otherwise creep
+    /// in tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

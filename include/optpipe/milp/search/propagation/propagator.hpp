@@ -100,8 +100,8 @@ public:
     }
 
     /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If the implied bound of a
-    /// continuous column crosses the column's other bound, the two bounds are made equal. The row reports the conflict
-    /// later, because only the row has the tolerance for this.
+    /// continuous column crosses the column's other bound, the two bounds are made equal. The row itself reports the
+    /// conflict, because the row's slack decides whether there is one.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);

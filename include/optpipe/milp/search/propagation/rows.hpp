@@ -20,7 +20,8 @@ struct signed_term {
     bound_index bound = 0;
 };
 
-/// One side of a row in terms of bounds. The sum of the terms is the row's least activity, and must be at most `limit`.
+/// One side of a row, expressed by bounds of columns. The sum of the terms is the row's least activity, and must be at
+/// most `limit`.
 struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
