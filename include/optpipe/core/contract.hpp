@@ -14,9 +14,9 @@ public:
     using std::logic_error::logic_error;
 };
 
-/// Whether a broken contract throws `contract_error`. Otherwise, a broken contract ends the program immediately. The
-/// macro OPTPIPE_CONTRACTS_THROW (0 or 1) selects the behaviour. It must be the same in all files of a program and in
-/// `optpipe::compiled`. The default is 1 where NDEBUG is defined, else 0.
+/// Whether a broken contract throws `contract_error` instead of ending the program immediately. The macro
+/// OPTPIPE_CONTRACTS_THROW (0 or 1) selects the behaviour. The macro must have the same value in all files of a program
+/// and in `optpipe::compiled`. The default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
 
 namespace detail {

@@ -48,8 +48,7 @@ inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/// Opens the file with this number for writing, from the file's current position. Returns null if no file has this
-/// number.
+/// Opens the file with this number for writing at the file's current position. Returns null if no file has this number.
 inline std::FILE* open_inherited(int number) {
     const int copy = ::dup(number);
     std::FILE* file = copy < 0 ? nullptr : ::fdopen(copy, "wb");

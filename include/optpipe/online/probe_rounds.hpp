@@ -65,8 +65,8 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of this rank among the ranks on its link, number of these ranks, and largest number of ranks on any
-    /// link.
+    /// Position of this rank among the ranks on its link, number of ranks on this link, and largest number of ranks on
+    /// any link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;

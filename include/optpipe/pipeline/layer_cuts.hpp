@@ -25,7 +25,7 @@ public:
         std::size_t piece = 0;
     };
     /// The largest number of cuts to list. For example, two branches of 100 layers have 10,201 cuts. If there are more
-    /// cuts, only one cut is listed for each number of pieces. This cut has the first pieces in the order of the
+    /// cuts, only one cut is listed for each number of pieces: the cut with the first pieces in the order of the
     /// layers.
     static constexpr std::size_t most_cuts = 16'384;
 

@@ -22,8 +22,8 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A forward and a backward that a rank can run as one operation. They may belong to the same stage, or to two stages
-/// of the rank. A pair usually takes less time than its two operations in succession.
+/// A forward and a backward, of the same stage or of two stages of a rank, that the rank can run as one operation. A
+/// pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};

@@ -45,9 +45,9 @@ struct partition_problem {
 
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
-/// once to each stage that needs it. Only the largest `size` and the largest `held` among the layer's edges to this
-/// stage count. The `size` and the `held` of an edge between stages are sums over the sending layers. If layers
-/// communicate or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
+/// once to each stage that needs it. Among a layer's edges to one stage, only the largest `size` and the largest `held`
+/// count. The `size` and the `held` of an edge between stages are sums over the sending layers. If layers communicate
+/// or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
 ///
 /// Contract: `p` is valid, and `pipeline` is the index of one of its pipelines. Every stage has a layer, and no edge
 /// leads to an earlier stage.

@@ -200,7 +200,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }
-    /// Whether the edge carries gradients, because both of its stages compute gradients.
+    /// Whether both stages of the edge compute gradients, so that the edge carries gradients.
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }

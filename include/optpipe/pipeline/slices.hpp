@@ -246,7 +246,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
+/// lengths, and the quadratic work is the sum of the squares of the lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for a single document
 /// whose length is the mean length of the microbatches.

@@ -319,7 +319,7 @@ private:
     }
 
     Context& in_;
-    /// Objects that commands in the lanes use. These objects outlive the lanes.
+    /// Objects that commands in the lanes use, and that outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};

@@ -125,7 +125,7 @@ private:
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
     /// Called when `m` is chosen after `count` other members. Increases the counter of each neighbour of `m` that is
-    /// also a neighbour of all members chosen before.
+    /// also a neighbour of all members chosen before `m`.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

@@ -57,8 +57,8 @@ struct branching_parameters {
     /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
     /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first unless its integer is farther away than the down child's integer by more than
-    /// this distance (in units of the column). Increasing a column usually has more consequences than decreasing it.
+    /// The up child is searched first unless rounding up moves the column farther than rounding down by more than this
+    /// distance. Increasing a column usually has more consequences than decreasing it.
     double up_margin = 0.2;
 };
 

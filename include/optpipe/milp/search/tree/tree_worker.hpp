@@ -176,8 +176,8 @@ public:
         static_cast<void>(offer(values));
         return true;
     }
-    /// Solves for the continuous columns with the integers fixed at `values`. Returns false if there is no solution.
-    /// The call changes the relaxation's point.
+    /// Solves for the continuous columns with the integer variables fixed at `values`. Returns false if there is no
+    /// solution. The call changes the relaxation's point.
     bool complete(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
             if (context_->instance->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
