@@ -50,11 +50,11 @@ public:
 
     /// Reports the end of a step that took `seconds`.
     void add_step(double seconds);
-    /// Reports the measurement of a step of the plan in use by all ranks.
+    /// Reports what all ranks have measured in a step of the plan in use.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
-    /// Reports the probed times of a transfer that the plan in use doesn't have. `offload` names its stage and storage
-    /// option. Costs that have changed in two consecutive probes lead to a new plan at once.
+    /// Reports the probed times of a transfer that the plan in use doesn't have. `offload` names the transfer's stage
+    /// and storage option. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
     /// The next plan, if there is a plan that is worth a switch. Returns no further plan until the last plan is

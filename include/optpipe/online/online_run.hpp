@@ -49,8 +49,8 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws as
-    /// `handover::step` does.
+    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws the
+    /// exceptions of `handover::step`.
     void step() {
         const bool measured = state_.measures_next();
         const auto before = handover_.settled();

@@ -69,12 +69,12 @@ public:
         OPTPIPE_EXPECT(planner_, "step_run: rank 0 submits problems");
         planner_->submit(std::move(next));
     }
-    /// Runs one step with the plan in use. Throws as `handover::step`.
+    /// Runs one step with the plan in use. Throws the exceptions of `handover::step`.
     void step() { handover_.step(); }
     /// Switches all ranks to the plan of the submitted problem. Waits until there is a plan, and until all ranks are
     /// ready for it. Throws `error` on all ranks if there is no plan, or if a rank refuses the plan; on rank 0, the
-    /// error has the reasons. Throws `execution_error` as `handover::step`. Contract: rank 0 has submitted a problem
-    /// since the last call.
+    /// error has the reasons. Throws `execution_error` in the same cases as `handover::step`. Contract: rank 0 has
+    /// submitted a problem since the last call.
     void switch_plan() {
         std::string why;
         if (planner_) handover_.publish(next_plan(why));

@@ -63,8 +63,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 }
 
 /// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
-/// have two stages per rank, as a loop and as a v. The loop and the v are left out if there is only one rank, or if
-/// there are too few layers for two stages per rank.
+/// have two stages per rank, as a loop and as a v. The loop and v placements are left out if there is only one rank, or
+/// if there are too few layers for two stages per rank.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {

@@ -101,8 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has exactly the options that its costs describe. These options are `keep` and, if the costs have
-/// transfer times, `offload`.
+/// Whether every stage has exactly the options that its costs describe. Costs describe the option `keep` and, if the
+/// costs have transfer times, the option `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -153,8 +153,8 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe. These options are `keep` and, if the costs have
-    /// transfer times, `offload`.
+    /// Gives the stage these costs, and the options that they describe. Costs describe the option `keep` and, if the
+    /// costs have transfer times, the option `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }

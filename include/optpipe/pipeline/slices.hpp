@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// Returns the length x of the first part of a sequence whose forward takes `time`. Lengths and times are relative to
-/// the sequence for which the stages' costs are given. The result is the positive root of
+/// Returns the length x for which the forward of the first part of a sequence takes `time`. Lengths and times are
+/// relative to the sequence for which the stages' costs are given. The result is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///

@@ -80,7 +80,8 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe. These options are `keep` and, if the costs have transfer times, `offload`.
+/// The options that these costs describe. Costs describe the option `keep` and, if the costs have transfer times, the
+/// option `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;

@@ -34,9 +34,9 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both tasks before it writes any output. After it has written the outputs of one task, it
-    /// reads the inputs of the other task again, because neither task may use a buffer that the other task writes. Also
-    /// fills and checks the memory of the pair.
+    /// Reads the inputs of both tasks before it writes any output. After writing the outputs of one task, reads the
+    /// inputs of the other task again, because neither task may use a buffer that the other task writes. Also fills and
+    /// checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);

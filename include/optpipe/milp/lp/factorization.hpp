@@ -48,8 +48,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // If the result has no list of nonzeros, its density is unknown. The expected density of such a result is
-        // lowered a little, so that a later solve lists its result again.
+        // A result without a list of nonzeros has an unknown density. The expected density is lowered a little for it,
+        // so that a later solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -263,7 +263,8 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// Lists the rows whose pivot isn't a slack, and moves the entries of structural columns in the other rows to U.
+    /// Lists the rows whose pivot isn't a slack. In rows whose pivot is a slack, the entries of structural columns move
+    /// to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

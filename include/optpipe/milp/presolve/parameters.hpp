@@ -39,8 +39,8 @@ struct presolve_parameters {
     std::size_t longest_row = 100;
     std::size_t longest_column = 6;
     std::ptrdiff_t most_fill = 4;
-    /// Length of the longest column (in rows) that an equation of two columns may eliminate. Eliminating a column in
-    /// this way makes no row longer.
+    /// Length of the longest column (in rows) that an equation of two columns may eliminate. An elimination by an
+    /// equation of two columns makes no row longer.
     std::size_t longest_doubleton_column = 500;
 
     /// Presolve treats the coefficients of a row in integer variables as multiples of a unit. Rows in which a multiple

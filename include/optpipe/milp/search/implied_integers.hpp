@@ -142,8 +142,8 @@ private:
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
     /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
-    /// common divisor leaves the divisor unchanged. The bound is rounded to the multiple later. Rounding a bound only
-    /// removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
+    /// common divisor leaves the divisor unchanged, and is rounded to the multiple later. Rounding a bound only removes
+    /// noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

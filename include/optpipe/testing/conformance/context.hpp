@@ -39,10 +39,10 @@ struct conformance_options {
     /// on its own that another rank is gone. If false, each error must name the rank that reports it, and the operation
     /// for which this rank waited.
     bool same_error = true;
-    /// Whether work may block when a lane calls it after all earlier commands. If true, the checks use work to block up
-    /// to two lanes of a rank at a time, and release them later. Set it to false for virtual time, or if fewer than two
-    /// lanes of a rank can be blocked at a time. The option has no effect on executors that call work immediately, such
-    /// as executors with streams, because the checks never block such work.
+    /// Whether work may block in lanes that call work only when all earlier commands have ended. If true, the checks
+    /// use work to block up to two lanes of a rank at a time, and release them later. Set it to false for virtual time,
+    /// or if fewer than two lanes of a rank can be blocked at a time. The option has no effect on executors that call
+    /// work immediately, such as executors with streams, because the checks never block such work.
     bool work_may_block = true;
     /// Number of sleeps (of `detail::a_moment` each) after which a waiting check counts as stuck, and the run ends. The
     /// default takes half a minute on an idle machine, and longer if threads must wait for a processor.

@@ -67,8 +67,8 @@ struct prover_parameters {
     /// `most_rules` is the limit in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take longer than
-    /// `most_slices` calls.
+    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take more than
+    /// `most_slices` slices.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
     /// A new point counts as progress only if it closes at least this share (0 to 1) of the gap. On random models of 3
@@ -104,7 +104,7 @@ public:
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// Total effort in row visits. Other work is converted to row visits by its duration.
+    /// Total effort in row visits. Work of other kinds is converted to row visits by its duration.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);

@@ -72,7 +72,7 @@ private:
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// Bounds are kept only for non-integer columns, because most bounds of integers follow from the rows.
+    /// Bounds are kept only for non-integer columns, because most bounds of integer variables follow from the rows.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
     /// The cut -y + (implied - root) x <= -root. The cut says that y is at least `root`. If x is 1, the cut says that y
     /// is at least `implied`. Here y is the column of `b`, or its negative if `b` is an upper bound. The binary x is

@@ -38,9 +38,9 @@ struct rounding_parameters {
     /// After division, the right-hand side must be at least this far from the nearest integers. The cut is weak if its
     /// right-hand side is too near the integer below. The cut has large coefficients if its right-hand side is too near
     /// the integer above. A small right-hand side, such as a demand divided by the capacity of an arc, doesn't make
-    /// coefficients large. A small right-hand side needs only the distance `least_rest` from the integer above, which
-    /// is ten times the integrality tolerance. Within 6 s, 30 of 31 networks whose arcs can carry all demand are solved
-    /// to optimality. Without the rule for small right-hand sides, 11 of the 31 networks are solved.
+    /// coefficients large. A small right-hand side needs only the distance `least_rest` from the integer above. This
+    /// distance is ten times the integrality tolerance. Within 6 s, 30 of 31 networks whose arcs can carry all demand
+    /// are solved to optimality. Without the rule for small right-hand sides, 11 of the 31 networks are solved.
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
@@ -54,7 +54,7 @@ enum class bound_choice : unsigned char { nearest, relaxing };
 /// the relaxation. Columns and slacks are measured from the nearer of their bounds, which may depend on an integer
 /// variable. `bound_choice` may select the other bound for non-integer columns. The sum is divided by one of its
 /// coefficients and rounded. With the multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer
-/// cut. With a node of a network and the capacities of its arcs, the result is a flow cover.
+/// cut. If the rows are a node of a network and the capacities of the node's arcs, the result is a flow cover.
 class mixed_integer_rounding {
 public:
     /// `lower` and `upper` are the bounds at the root.

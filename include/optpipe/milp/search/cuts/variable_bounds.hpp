@@ -30,7 +30,7 @@ public:
             add(p.row_entries(i), p.row_lower[i], p.row_upper[i]);
     }
 
-    /// Adds the bounds that a row implies. Only rows with two terms are used, in which exactly one column is integral.
+    /// Adds the bounds that a row implies. Only rows with two terms and exactly one integral column are used.
     void add(std::span<const entry> entries, double low, double up) {
         if (entries.size() != 2) return;
         const bool first = !problem_->is_integer(entries[0].column);

@@ -34,7 +34,7 @@ public:
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
     /// `multipliers` has one value per row, which is positive for a lower side. `share` is the multiplier of the
-    /// objective. If `share` is 0, the row can prove that there is no point at all. Such a proof must hold for any
+    /// objective. If `share` is 0, the row can prove that there is no point at all, so the proof must hold for any
     /// noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
@@ -56,8 +56,8 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// Replaces terms that are too small to count by their least values within the bounds at the root. The limit takes
-    /// up these values.
+    /// Replaces terms that are too small to count by their least values within the bounds at the root, which go into
+    /// the limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
