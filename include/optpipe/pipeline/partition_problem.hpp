@@ -22,8 +22,8 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Each pipeline is a chain without groups and pairs. The factors of a microbatch are the same on all stages. The
-    /// memory limits of a pipeline are the memory of its devices, weights included. Costs and storage options of
-    /// pipelines are ignored, because the layers have their own.
+    /// memory limits of a pipeline are the memory of its devices, including the memory for weights. Costs and storage
+    /// options of pipelines are ignored, because the layers have their own.
     std::vector<problem> pipelines{};
     /// The edges between layers, each pair of layers at most once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};

@@ -131,8 +131,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// Whether a schedule may have B. Set it to false if the system that runs the schedule executes B as I and then W.
-    /// If false, a B in an order is timed as I and W.
+    /// Whether a schedule may have full backwards (B). Set it to false if the system that runs the schedule executes B
+    /// as I and then W. If false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};

@@ -367,8 +367,8 @@ private:
     }
 
     /// Branches on an integer variable when the relaxation has given no point. The branches halve the variable's
-    /// domain. If all unfixed domains are infinite and have only huge values, the node stays unresolved. An unresolved
-    /// node keeps the search of all other nodes from being a proof.
+    /// domain. If all unfixed domains are infinite and have only huge values, the node stays unresolved. The bound of
+    /// the search never rises above the bound of an unresolved node.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
