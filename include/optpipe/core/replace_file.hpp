@@ -64,8 +64,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // A temporary file may belong to a process on another machine or in another container. Such a process can't be
-        // seen from here, but it holds the lock of its file.
+        // A temporary file may belong to a process on another machine or in another container. A process elsewhere
+        // can't be seen from here, but it holds the lock of its file.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

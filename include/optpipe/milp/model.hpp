@@ -107,7 +107,7 @@ private:
     std::string name_;
 };
 
-/// Whether all columns of the row are integers, and all coefficients are integral.
+/// Whether all columns of the row are integer variables, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
 /// The variable's name. A variable without a name gets a name from its index, such as "x7".

@@ -22,8 +22,8 @@ namespace optpipe {
 /// Only one thread may use a planner at a time.
 class step_planner {
 public:
-    /// The default options: a tenth of a second on two threads. These options suffice for packed documents on 8 ranks
-    /// (bench/step_plans.cpp).
+    /// The default options: a tenth of a second on two threads. The default options suffice for packed documents on 8
+    /// ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
     /// `first` is a plan for microbatches of an earlier step, if there is one. A good first plan, from a long search,

@@ -97,7 +97,7 @@ struct decoder_layer {
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
-    /// Elements per token of keys and values in uncompressed form.
+    /// Elements per token of attention keys and values in uncompressed form.
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
@@ -131,8 +131,8 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
 /// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
 /// `model_shapes.hpp` has the shapes of published models. `transformer` computes costs by the formulas of the papers. F
-/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except that attention
-/// takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except for attention,
+/// which takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -242,7 +242,7 @@ struct decoder {
     /// | `full` | all but the layer's input | the forward |
     ///
     /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
-    /// (`usual_storage`). With slices, keys and values stay on the device, and aren't recomputed.
+    /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
@@ -325,8 +325,9 @@ private:
             [&](const decoder_layer& l) { return (l.*member)(); });
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
-    /// `kept_for_slices` is the number of elements per token of a layer's keys and values. `work_kept_for_slices` is
-    /// the work of computing a layer's keys and values. Without slices, both functions return 0.
+    /// `kept_for_slices` is the number of elements per token of a layer's attention keys and values.
+    /// `work_kept_for_slices` is the work of computing a layer's attention keys and values. Without slices, both
+    /// functions return 0.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

@@ -23,7 +23,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. These checks access device memory only by copies, because the host may not be able to access
+/// The checks on one rank. The checks access device memory only by copies, because the host may not be able to access
 /// it.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;

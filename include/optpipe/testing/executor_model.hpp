@@ -128,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of the slices in `all`. For a forward, its own slice is skipped, because the forward
-    /// hasn't written it yet.
+    /// Checks the attention keys and values of the slices in `all`. For a forward, its own slice is skipped, because
+    /// the forward hasn't written it yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -157,8 +157,8 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// Checks all buffers that the backward reads. The expected gradients of keys and values depend on the slice that
-    /// added to them last.
+    /// Checks all buffers that the backward reads. The expected gradients of attention keys and values depend on the
+    /// slice that added to them last.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);

@@ -57,7 +57,7 @@ private:
         if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
         return is_beyond_all_sums(weights, std::llround(left));
     }
-    /// Whether no multiples of the weights add up to the sum. Sums are grouped by their residue modulo the least
+    /// Whether no sum of multiples of the weights equals `sum`. Sums are grouped by their residue modulo the least
     /// weight. For each residue, only the least sum matters. The least sums are found round by round (Böcker and
     /// Lipták, 2007). Every sum that is at least the product of the least and the largest weight can be reached,
     /// because the weights have no common divisor (Brauer, 1942).
@@ -86,8 +86,8 @@ private:
             }
         }
     }
-    /// A common divisor of the row's coefficients; 0 if a column isn't an integer, or if the coefficients aren't
-    /// integral multiples of any of the tried units.
+    /// A common divisor of the row's coefficients; 0 if a column isn't integral, or if the coefficients aren't integral
+    /// multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

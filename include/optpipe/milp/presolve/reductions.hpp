@@ -295,7 +295,7 @@ struct bound_column {
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
-    double grace = 0.0; ///< distance by which x may exceed the new bounds if it is an integer
+    double grace = 0.0; ///< distance by which x may exceed the new bounds if x is an integer variable
 };
 
 /// Replaces the bounds of a row.

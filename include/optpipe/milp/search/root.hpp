@@ -54,7 +54,7 @@ struct root_parameters {
     std::size_t visits_per_slice = 2'000'000;
     /// Number of row visits for probing all binaries.
     std::size_t probing_effort = 5'000'000;
-    /// The problem is presolved again if more than this percentage of the open integers has been fixed.
+    /// The problem is presolved again if more than this percentage of the open integer variables has been fixed.
     std::size_t least_fixed_percent = 20;
 };
 
@@ -172,8 +172,8 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
-    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if the relaxation's answer
-    /// fails the check.
+    /// Solves a problem without integer variables by the relaxation alone. The outcome is `open` only if the
+    /// relaxation's answer fails the check.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();

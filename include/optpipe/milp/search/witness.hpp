@@ -13,7 +13,7 @@ namespace optpipe::milp {
 
 /// A known best point, for tests. A search must not cut off this point before it has an equally good incumbent.
 ///
-/// *Semantics.* `active()` tells whether there is such a point. `point()` returns the point, with one value per
+/// *Semantics.* `active()` tells whether there is a witness point. `point()` returns the point, with one value per
 /// variable. `cut_off(place)` is called if the search cuts off the point in the part that `place` names.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
     { W::active() } -> std::same_as<bool>;

@@ -17,7 +17,7 @@ namespace optpipe::testing::detail {
 /// neighbour sends late. The neighbour sends this message after many other messages, and after it has learned that the
 /// examined rank is waiting. The ranks are examined one after the other, each with the help of the next rank.
 ///
-/// These checks also work with transports that run all messages of a direction in the order of issue.
+/// The checks also work with transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;

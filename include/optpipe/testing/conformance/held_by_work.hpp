@@ -14,7 +14,7 @@
 
 namespace optpipe::testing::detail {
 
-/// A gate that holds a lane. Work on the lane waits at the gate until it is opened, or the run is given up.
+/// A gate that holds a lane. Work on the lane waits at the gate until the gate is opened, or the run is given up.
 class work_gate {
 public:
     /// `host_waits` is true while the check itself waits. The gate's time limit excludes this waiting time, because the

@@ -87,12 +87,12 @@ public:
     /// Sets the value that the search tries first for a column.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
 
-    /// Whether there are columns for `begin_least_bound_first`, that is, integers that aren't binary.
+    /// Whether there are columns for `begin_least_bound_first`, that is, integer variables that aren't binary.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on, general integers are decided first: the integer with the least lower bound is fixed at that bound.
-    /// If the integers are start times of jobs, this rule is list scheduling.
+    /// From now on, general integer variables are decided first: the variable with the least lower bound is fixed at
+    /// this bound. If the variables are start times of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;

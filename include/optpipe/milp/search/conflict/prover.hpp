@@ -177,7 +177,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// Looks for a first point by deciding general integers first, if there are any. Later calls do nothing.
+    /// Looks for a first point by deciding general integer variables first, if there are any. Later calls do nothing.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;

@@ -38,9 +38,9 @@ struct rounding_parameters {
     /// After division, the right-hand side must be at least this far from the nearest integers. The cut is weak if its
     /// right-hand side is too near the integer below. The cut has large coefficients if its right-hand side is too near
     /// the integer above. A small right-hand side, such as a demand divided by the capacity of an arc, doesn't make
-    /// coefficients large. A small right-hand side needs only the distance `least_rest` from the integer above. This
-    /// distance is ten times the integrality tolerance. Within 6 s, 30 of 31 networks whose arcs can carry all demand
-    /// are solved to optimality. Without the rule for small right-hand sides, 11 of the 31 networks are solved.
+    /// coefficients large. A small right-hand side needs only the distance `least_rest`, which is ten times the
+    /// integrality tolerance, from the integer above. Within 6 s, 30 of 31 networks whose arcs can carry all demand are
+    /// solved to optimality. Without the rule for small right-hand sides, 11 of the 31 networks are solved.
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };

@@ -90,7 +90,7 @@ public:
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// Total effort in row visits. Work of the relaxation is converted by its duration.
+    /// Total effort in row visits. Work of the relaxation is converted to row visits by its duration.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
@@ -165,9 +165,9 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point with rounded integers. If the rounded point isn't a solution, solves for the
-    /// continuous columns again. Returns false if there is no solution. Contract: in the relaxation's point, integer
-    /// variables are integral within the tolerance.
+    /// Offers the relaxation's point with rounded integer variables. If the rounded point isn't a solution, solves for
+    /// the continuous columns again. Returns false if there is no solution. Contract: in the relaxation's point,
+    /// integer variables are integral within the tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
