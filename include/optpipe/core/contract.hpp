@@ -14,14 +14,14 @@ public:
     using std::logic_error::logic_error;
 };
 
-/// Whether a broken contract throws `contract_error`. Otherwise, a broken contract ends the program immediately.
-/// OPTPIPE_CONTRACTS_THROW (0 or 1) decides, and must be the same in all files of a program and in `optpipe::compiled`.
-/// The default is 1 where NDEBUG is defined, else 0.
+/// Whether a broken contract throws `contract_error` instead of ending the program immediately. The macro
+/// OPTPIPE_CONTRACTS_THROW (0 or 1) selects the behaviour. The macro must have the same value in all files of a program
+/// and in `optpipe::compiled`. The default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
 
 namespace detail {
 
-// Deliberately not constexpr. A broken contract in a constant expression thus becomes a compile error that shows the
+// Deliberately not constexpr, so that a broken contract in a constant expression becomes a compile error that shows the
 // sentence.
 [[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 

@@ -24,8 +24,8 @@ inline std::string format_number(double value, int digits = 6) {
     std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
     text.resize(e);
     std::erase(text, '.');
-    // `to_chars` has written an exponent instead of the last digits before the decimal point. The omitted digits are
-    // zeros.
+    // `to_chars` has written an exponent instead of the last digits before the decimal point. The digits that
+    // `to_chars` has omitted are zeros.
     text.resize(exponent + (value < 0.0 ? 2 : 1), '0');
     return text;
 }

@@ -50,7 +50,7 @@ inline std::string describe(const refusal& why) {
            ", its limit is " + format_number(why.limit);
 }
 
-/// The exception that reports a refusal. `outcome::value` throws it.
+/// The exception that reports a refusal, thrown by `outcome::value`.
 class refusal_error : public error {
 public:
     explicit refusal_error(const refusal& why) : error{describe(why)}, why_{why} {}

@@ -38,7 +38,8 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
     return true;
 }
 
-/// Closes the file. Returns false, and sets `errno`, on failure: some file systems report a full disk only here.
+/// Closes the file. Returns false and sets `errno` on failure. Some file systems report a full disk only when a file is
+/// closed.
 [[nodiscard]] inline bool close_checked(file_handle& file) { return std::fclose(file.release()) == 0; }
 
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
@@ -63,8 +64,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // The process that made the file may still run on another machine or in another container. Such a process can't
-        // be seen from here, but it holds the file's lock.
+        // A temporary file may belong to a process on another machine or in another container. A process elsewhere
+        // can't be seen from here, but it holds the lock of its file.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Every header includes this file, directly or indirectly, before its first line of code. So this error is the first
-// and only one. MSVC keeps __cplusplus at 199711 unless told otherwise.
+// Every header includes this file, directly or indirectly, before its first line of code, so that an old language
+// standard causes only this error. MSVC keeps __cplusplus at 199711 unless told otherwise.
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
 #error "OptPipe needs C++20: compile with -std=c++20 (MSVC: /std:c++20), or link its CMake targets, which ask for it"
 #include "optpipe/core/C++20"

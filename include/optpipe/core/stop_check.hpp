@@ -34,9 +34,8 @@ private:
     Predicate predicate_;
 };
 
-/// Tells a computation whether to stop. The answer comes from a stop token (perhaps with a deadline) or from a
-/// condition. A default-constructed check never stops. Works in constant expressions. Borrows the token or the
-/// condition.
+/// Asks a stop token (perhaps with a deadline) or a condition whether a computation should stop. A default-constructed
+/// check never stops. Works in constant expressions. Borrows the token or the condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;
@@ -51,7 +50,7 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether the stop token requests a stop. After such a request, even intermediate results are no longer needed.
+    /// Whether the stop token requests a stop. After a stop request, even intermediate results are no longer needed.
     /// Deadlines and conditions are ignored.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 

@@ -48,8 +48,7 @@ inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/// Opens the file with this number for writing, from the file's current position. Returns null if no file has this
-/// number.
+/// Opens the file with this number for writing at the file's current position. Returns null if no file has this number.
 inline std::FILE* open_inherited(int number) {
     const int copy = ::dup(number);
     std::FILE* file = copy < 0 ? nullptr : ::fdopen(copy, "wb");
@@ -57,14 +56,14 @@ inline std::FILE* open_inherited(int number) {
     return file;
 }
 
-/// Whether the file with this number is open for writing. Sets `errno` if not.
+/// Whether the file with this number is open for writing. Sets `errno` if the result is false.
 inline bool is_writable(int number) {
     const int flags = ::fcntl(number, F_GETFL);
     if (flags != -1 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;
     return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Whether the file exists and this process may write to it. Sets `errno` if not.
+/// Whether the file exists and this process may write to it. Sets `errno` if the result is false.
 inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else
@@ -87,9 +86,9 @@ inline void sleep_precisely() {
 #endif
 }
 
-/// Processor time, in seconds, of the thread that creates the clock. Any thread may read the clock while that thread
-/// lives. On systems without a clock of processor time, the clock gives the wall-clock time, as if the thread never
-/// slept.
+/// Processor time, in seconds, of the thread that creates the clock. Other threads may read the clock as long as the
+/// thread that created it lives. On systems without a clock of processor time, the clock gives the wall-clock time, as
+/// if the thread never slept.
 class thread_clock {
 public:
 #if defined(__linux__)

@@ -7,7 +7,7 @@
 
 namespace optpipe::milp {
 
-/// The memory of the vectors in bytes. Memory owned by their elements isn't counted.
+/// The memory of the vectors in bytes, without memory that the elements own.
 template <class... Ts> [[nodiscard]] std::size_t bytes_of(const std::vector<Ts>&... vectors) {
     return (std::size_t{0} + ... + (vectors.capacity() * sizeof(Ts)));
 }

@@ -84,8 +84,8 @@ struct interval_check {
         largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
     return largest;
 }
-/// Whether `activity` satisfies a row at a point with rounded integers. If all terms of the row are integral and the
-/// sum is exact, there is no slack.
+/// Whether `activity` satisfies a row at a point whose integer variables are rounded. If all terms of the row are
+/// integral and the sum is exact, there is no slack.
 [[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
                                   const feasibility& feasible) {
     const auto terms = m.terms(r);

@@ -8,28 +8,32 @@
 
 namespace optpipe::milp {
 
-/// The definition of feasibility. The checker, presolve, propagation, relaxations and conflict analysis all use it:
-/// - A point may violate a variable's bound, or a row's side, by the `slack` of that bound or side. An integer
-///   variable may differ from an integer by `integrality`. The checker rounds integer variables first, and has no
-///   further conditions. A row of integers with integral coefficients has no slack.
-/// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
-/// - The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
-///   `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a
-///   row includes the noise of the rows from which it was derived.
+/// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis.
+///
+/// A feasible point violates no bound of a variable, and no side of a row, by more than the `slack` of this bound or
+/// side. An integer variable may differ from an integer by at most `integrality`. A row in integer variables with
+/// integral coefficients has no slack. The checker rounds integer variables before it checks a point, and has no
+/// further conditions.
+///
+/// A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
+///
+/// The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
+/// `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a row
+/// includes the noise of the rows from which it was derived.
 struct feasibility {
     optpipe::tolerance granted{};
 
     /// The magnitude of `value` for scaling a tolerance, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. It is relative only for very large bounds, where the rounding errors
-    /// of sums would exceed an absolute slack.
+    /// The slack is absolute, as in other solvers. For very large bounds, the slack is relative, because rounding
+    /// errors of sums would exceed an absolute slack.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// The distance by which an integer may lie beyond a bound that follows from a row. If the bound is rounded to this
-    /// integer, the row is violated by no more than its slack.
+    /// Distance by which a bound of an integer variable, derived from a row, may be relaxed to reach an integer.
+    /// Relaxing the bound by this distance violates the row by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
@@ -53,7 +57,7 @@ inline constexpr double largest_exact_integer = 0x1p53;
 
 /// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
-    constexpr double operations = 8.0; // number of operations that matter: errors are random, and most terms are small
+    constexpr double operations = 8.0; // effective number of operations: most terms are small, and errors partly cancel
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 

@@ -107,12 +107,12 @@ private:
     std::string name_;
 };
 
-/// Whether all columns of the row are integers, and all coefficients are integral.
+/// Whether all columns of the row are integer variables, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
-/// The variable's name. If the variable has none, a name made from its index, such as "x7".
+/// The variable's name. A variable without a name gets a name from its index, such as "x7".
 [[nodiscard]] std::string name_of(const model& m, variable x);
-/// The row's name. If the row has none, a name made from its index, such as "r3".
+/// The row's name. A row without a name gets a name from its index, such as "r3".
 [[nodiscard]] std::string name_of(const model& m, row r);
 
 } // namespace optpipe::milp

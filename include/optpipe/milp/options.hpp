@@ -16,8 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are objective values of the user's model. They are infinite if
-/// unknown.
+/// The state of a search. `incumbent` and `bound` are objective values of the user's model, and infinite if unknown.
 struct progress {
     double incumbent = 0.0;
     double bound = 0.0;
@@ -42,8 +41,8 @@ struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
     /// Limit in bytes of all memory that the search creates: presolved models, relaxations with their factors, cuts,
-    /// nodes, and learned clauses. The given model isn't included. Deterministic searches check the memory limit only
-    /// between rounds, and may exceed it by the memory of one round.
+    /// nodes, and learned clauses. The given model doesn't count towards the limit. Deterministic searches check the
+    /// memory limit only between rounds, and may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// A solution is optimal if the distance between objective and bound is within at least one of these gaps. The
     /// relative gap is from 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
@@ -66,7 +65,7 @@ struct solve_options {
     /// Whether to run branch and bound on relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// Tolerance of rows, bounds and integrality. It applies to incumbents and to all comparisons. Must be positive.
+    /// Tolerance of rows, bounds and integrality, for incumbents and for all comparisons. Must be positive.
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and otherwise about once per interval.

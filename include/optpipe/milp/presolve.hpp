@@ -22,13 +22,13 @@ struct presolve_options {
     /// reductions if rows are added later.
     bool dual_reductions = true;
     /// Whether to allow reductions that map several points to one point, which loses the values of some columns. If
-    /// rows of the original model are added later, disable many-to-one reductions and dual reductions. `translate` then
-    /// always has an answer.
+    /// rows of the original model are added later, disable many-to-one reductions and dual reductions, so that
+    /// `translate` always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of rounds that may probe; probing takes longest
     presolving::margins margins{};
-    /// Error of each row's sides, if the sides have been computed. Empty if the sides are exact.
+    /// For each row, the error of its two sides. Empty if all row sides are exact.
     std::vector<double> noise{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
@@ -40,13 +40,13 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means that the model is unbounded or infeasible. If the model without its costs has a solution, the
-/// model is unbounded. Otherwise, the model is infeasible.
+/// `unbounded` means that the model is unbounded or infeasible. The model is unbounded if it has a solution when its
+/// costs are left out, and infeasible if it has none.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
-/// `unbounded`, the result has the model at which presolve stopped. Feasible points of this model can be restored. If
-/// the status is `infeasible`, there is no model.
+/// `unbounded`, the result has the model at which presolve stopped, and can restore feasible points of that model. If
+/// the status is `infeasible`, the result has no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -63,8 +63,8 @@ public:
     /// stays the same.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
-    /// Values of the reduced model's variables for a point of the original model. The values are feasible if presolve
-    /// keeps the point. Most dual reductions cut some points off.
+    /// Values of the reduced model's variables for a point of the original model. The values are feasible unless a dual
+    /// reduction has cut off the point.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original model as a row of the reduced model. A point satisfies the new row if and only if the

@@ -33,7 +33,7 @@ struct stopped {
     friend bool operator==(stopped, stopped) = default;
 };
 
-/// Why a solver stopped. `result` has what was known at that time.
+/// Why a solver stopped.
 using termination = std::variant<optimal, infeasible, unbounded, stopped>;
 
 struct model_size {
@@ -45,8 +45,8 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// The objective of the incumbent and the bound at one time. Both have the sign of the model, and are infinite while
-/// unknown.
+/// The objective of the incumbent and the bound at one time. Objective and bound have the sign of the model, and are
+/// infinite while unknown.
 struct gap_sample {
     double seconds = 0.0;
     double objective = 0.0;
@@ -70,12 +70,12 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// A bound on the objective of all points. It is a lower bound if the model minimizes, and an upper bound if it
+    /// A bound on the objective of all points: a lower bound if the model minimizes, and an upper bound if it
     /// maximizes.
     double bound = 0.0;
     /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
     double objective = 0.0;
-    /// The incumbent, with one value per variable. `check` accepts it as feasible.
+    /// The incumbent, with one value per variable. `check` finds no violation in an incumbent.
     std::optional<std::vector<double>> incumbent;
     statistics stats;
 };

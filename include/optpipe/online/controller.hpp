@@ -38,11 +38,11 @@ struct online_plan {
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
-/// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
-/// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
-/// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
-/// new costs. If a window has too few samples of rare transfers and pairs, their costs are compared over more steps.
-/// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
+/// measured steps, the controller plans again with the measured costs, if they differ from the given costs. After each
+/// further measured step, a statistical test (`drift`) compares the measured costs with the costs used for planning. If
+/// a cost has changed enough for a switch to pay off, a new window is measured. A search with the new costs then starts
+/// from the plan in use. If a window has too few samples of rare transfers and pairs, their costs are compared over
+/// more steps. Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule with which training starts.
@@ -50,11 +50,11 @@ public:
 
     /// Reports the end of a step that took `seconds`.
     void add_step(double seconds);
-    /// Reports the measurement of a step of the plan in use by all ranks.
+    /// Reports what all ranks have measured in a step of the plan in use.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
-    /// Reports the probed times of a transfer that the plan in use doesn't have. `offload` names its stage and storage
-    /// option. Costs that have changed in two consecutive probes lead to a new plan at once.
+    /// Reports the probed times of a transfer that the plan in use doesn't have. `offload` names the transfer's stage
+    /// and storage option. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
     /// The next plan, if there is a plan that is worth a switch. Returns no further plan until the last plan is
@@ -88,19 +88,19 @@ private:
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
     /// Adds a probed cost if two consecutive probes differ from the planned cost by more than `least_probed_change`, in
-    /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
-    /// other probe.
+    /// the same direction. The added cost is that of the probe nearer to the plan, because another transfer may have
+    /// slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
     /// operations are collected, too. Transfers that shared their link with others are left out.
     void add_rare(std::uint64_t step);
-    /// The measurements of the window, and the rare samples of the steps before the window.
+    /// All measurements of the current window, with the samples of rare operations from earlier steps.
     [[nodiscard]] cost_profile all_measured() const;
-    /// Plans with the costs of rare operations as soon as there are enough samples. No new window is measured first,
-    /// because a new window would take as long again.
+    /// Starts to plan with the costs of rare operations as soon as there are enough samples. No new window is measured
+    /// first, because a new window would take as long again.
     void compare_rare();
-    /// Number of samples needed for a confidence interval that has the confidence of each comparison. With n samples,
-    /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
+    /// Number of samples needed for a confidence interval with the confidence that each comparison requires. With n
+    /// samples, the widest interval (from the least to the largest sample) has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Number of measured steps that yield `samples` samples of each operation that every microbatch has, but at least
     /// `online_options::window`.
@@ -109,9 +109,10 @@ private:
     /// the changes of its operations and messages. When costs change, one schedule may become shorter by the sum of the
     /// changes, while another one becomes longer by this sum.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    /// The standard error of the step time, relative to the step time. Smaller gains couldn't be observed.
+    /// The standard error of the step time, relative to the step time. A gain smaller than this noise couldn't be
+    /// observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a plan isn't worth a switch now. Empty if the plan is worth a switch. The answer may change as
+    /// The reason why a plan isn't worth a switch now. Empty if the plan is worth a switch. The reason may disappear as
     /// noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
@@ -135,7 +136,8 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples of transfers and pairs that are too rare for a window, from more steps than a window has.
+    /// Samples of transfers and pairs that are too rare for a window. The samples come from more steps than a window
+    /// has.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if the probe differed from the plan by more than
     /// `least_probed_change`.
@@ -146,7 +148,7 @@ private:
     std::uint64_t measured_ = 0;
     /// Whether the costs for planning will be taken from the current window.
     bool takes_costs_ = true;
-    /// Whether costs have been compared with measurements, or the first costs were measured.
+    /// Whether the first costs were measured, or have been compared with measurements since then.
     bool has_compared_;
     std::uint64_t step_ = 0;
     /// Durations of the last steps of the plan in use, in seconds.
@@ -347,7 +349,8 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     const auto measured = window_.measured_steps().find(step);
     if (measured == window_.measured_steps().end()) return; // the step is older than the window
     const auto& all = measured->second.operations;
-    // If the problem has pairs, a kind of operation or a pair may be as rare as a transfer.
+    // Transfers may be too rare for a window. If the problem has pairs, any kind of operation and any pair may be too
+    // rare.
     const auto may_be_rare = [&](const auto& sample) {
         return (is_transfer(sample.of.kind) || !problem_.overlaps.empty()) && !sample.of.shared;
     };
@@ -379,10 +382,10 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares. Compared costs are those of the kinds of
-    // operations in one plan (F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, but hardly ever all of them), and of the messages
-    // to two neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the
-    // number of costs.
+    // Estimate of the number of costs per stage that `drift` compares. The compared costs are those of the operations
+    // in one plan (hardly ever all of F, B, I, W, OFFLOAD, RELOAD and RECOMPUTE), and of the messages to two
+    // neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the number of
+    // costs.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());
@@ -400,8 +403,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // For each stage and microbatch, a rank has one operation of a changed kind, or two changed messages (an activation
-    // and a gradient).
+    // For each of its stages and each microbatch, a rank has at most one operation of a changed kind, or two changed
+    // messages (an activation and a gradient).
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

@@ -26,8 +26,8 @@ namespace optpipe {
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
 /// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
 /// ranks switch between the same two steps (`handover`). Before some steps, ranks measure transfers that the plan in
-/// use doesn't have (`probe_rounds`). Without such probes, a link that was slow once would always count as slow,
-/// because plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
+/// use doesn't have (`probe_rounds`). Without probes, a link that was slow once would always count as slow, because
+/// plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
 ///
 /// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
 /// executor records times.
@@ -49,8 +49,8 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws as
-    /// `handover::step` does.
+    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws the
+    /// exceptions of `handover::step`.
     void step() {
         const bool measured = state_.measures_next();
         const auto before = handover_.settled();
@@ -83,8 +83,8 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// Starts to move a stash to the host and back, and returns the offload, if this rank must probe before the step.
-    /// If there is nothing to probe, returns nothing.
+    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the stash's
+    /// offload. If there is nothing to probe, returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;

@@ -68,8 +68,8 @@ public:
 
     /// The controller on rank 0. Null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
-    /// On rank 0, takes a report about a probe, or about a step of this version. A step is compared once all ranks have
-    /// reported it.
+    /// On rank 0, takes a report about a probe, or about a step of the program version `version`. A step is compared
+    /// once all ranks have reported it.
     void take_report(const execution::rank_text& told, std::uint64_t version);
     /// On rank 0, the plan to publish, if there is one.
     [[nodiscard]] std::optional<std::string> next_plan();

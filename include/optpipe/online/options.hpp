@@ -14,7 +14,7 @@ namespace optpipe {
 /// Options that decide when costs are measured again, and when another plan is worth a switch. Defaults without a
 /// reason or measurement in their comment are not tuned.
 struct online_options {
-    /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
+    /// How rank 0 plans during training. `plan_options::robust` must not be set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run. Plans for measured costs are offered at
     /// once. Costs that weren't measured may be a guess, so no plan is offered before they have been compared with
@@ -32,13 +32,13 @@ struct online_options {
     /// Confidence of comparisons. False alarms must be rare, because costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, that is spent on measuring transfers that the plan doesn't have
-    /// (`probe_rounds`). With a share of 0, such transfers aren't measured. With a larger share, ranks notice sooner if
-    /// a link that the plan avoids becomes faster. For example, if a step takes seven times as long as the longest
-    /// transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
+    /// (`probe_rounds`). With a share of 0, no transfers outside the plan are measured. With a larger share, ranks
+    /// notice sooner if a link that the plan avoids becomes faster. For example, if a step takes seven times as long as
+    /// the longest transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
     double probe_share = 0.005;
-    /// The least change of a probed transfer that counts, relative to the planned time. The change must occur twice in
-    /// a row. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %,
-    /// one probe in eighty deviates by more than 0.25.
+    /// A transfer counts as changed if two probes in a row differ from its planned time by more than this share. With a
+    /// smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %, one probe in
+    /// eighty deviates by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;

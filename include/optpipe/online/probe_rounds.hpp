@@ -25,8 +25,8 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have. Thus a
-/// rank notices when a link that the plan avoids becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have, in
+/// order to notice when a link that the plan avoids becomes faster.
 ///
 /// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
 /// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed
@@ -37,8 +37,8 @@ struct planned_probe {
 /// guess.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time of `first` that is spent on probes. If `share` is 0 or less,
-    /// nothing is probed. `least_change` is relative to the transfer's last time.
+    /// `share` is the average share of the step time (of the schedule `first`) that probes take. If `share` is 0 or
+    /// less, nothing is probed. `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
     /// The transfer to probe before this step, if any.
@@ -52,8 +52,8 @@ public:
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Number of steps reserved for each first probe. One is for the probe itself, and one is for repeating the probe
-    /// if it differs from the plan.
+    /// Number of steps reserved for each first probe: one for the probe itself, and one for repeating the probe if it
+    /// differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
@@ -65,8 +65,8 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of this rank among the ranks on its link, number of these ranks, and largest number of ranks on any
-    /// link.
+    /// Position of this rank among the ranks on its link, number of ranks on this link, and largest number of ranks on
+    /// any link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;

@@ -22,12 +22,12 @@ namespace optpipe {
 /// Only one thread may use a planner at a time.
 class step_planner {
 public:
-    /// The default options: a tenth of a second on two threads. These options suffice for packed documents on 8 ranks
-    /// (bench/step_plans.cpp).
+    /// The default options: a tenth of a second on two threads. The default options suffice for packed documents on 8
+    /// ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
     /// `first` is a plan for microbatches of an earlier step, if there is one. A good first plan, from a long search,
-    /// improves all later plans. Contract: `how` has a time limit, and `robust` isn't set.
+    /// improves all later plans. Contract: `how` has a time limit, and doesn't set `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
     /// Begins to plan a step. If the plan of the previously submitted step hasn't been taken, the new step replaces

@@ -32,7 +32,7 @@ struct step_setting {
 };
 
 /// Runs one rank in training whose microbatches differ from step to step. During each step, rank 0 plans the next step
-/// (`step_planner`). Between the two, all ranks switch to that plan:
+/// (`step_planner`). Between two steps, all ranks switch to the plan of the next step:
 ///
 ///     step_run run{p, first, executor, model, channel, setting}; // `first` is a plan of the first step, `p`
 ///     for (std::size_t i = 0; i < steps; ++i) {
@@ -41,12 +41,12 @@ struct step_setting {
 ///         run.switch_plan(); // from now on, the model gets the microbatches of step i + 1
 ///     }
 ///
-/// The ranks vote on each plan, and run it only if all can (`handover`). Otherwise, `switch_plan` throws on all ranks,
-/// because the plan in use is for other microbatches. Costs aren't measured.
+/// The ranks vote on each plan, and run it only if all of them can (`handover`). If a rank can't run the plan,
+/// `switch_plan` throws on all ranks, because the plan in use is for other microbatches. Costs aren't measured.
 ///
-/// Contract: the contract of `handover` applies, with `switch_plan` like `settle_plan`. All ranks have the same first
-/// problem and plan. The problems of all steps have the same stages and as many microbatches. Planning takes less time
-/// than the channel waits for a vote.
+/// Contract: the contract of `handover` applies to `step_run`, too, with `switch_plan` in place of `settle_plan`. All
+/// ranks have the same first problem and plan. The problems of all steps have the same stages and the same number of
+/// microbatches. Planning must end before the channel's time limit for a vote.
 template <class Executor, class Model, execution::control_channel Channel> class step_run {
 public:
     step_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
@@ -69,12 +69,12 @@ public:
         OPTPIPE_EXPECT(planner_, "step_run: rank 0 submits problems");
         planner_->submit(std::move(next));
     }
-    /// Runs one step with the plan in use. Throws as `handover::step`.
+    /// Runs one step with the plan in use. Throws the exceptions of `handover::step`.
     void step() { handover_.step(); }
     /// Switches all ranks to the plan of the submitted problem. Waits until there is a plan, and until all ranks are
     /// ready for it. Throws `error` on all ranks if there is no plan, or if a rank refuses the plan; on rank 0, the
-    /// error has the reasons. Throws `execution_error` as `handover::step`. Contract: rank 0 has submitted a problem
-    /// since the last call.
+    /// error has the reasons. Throws `execution_error` in the same cases as `handover::step`. Contract: rank 0 has
+    /// submitted a problem since the last call.
     void switch_plan() {
         std::string why;
         if (planner_) handover_.publish(next_plan(why));
@@ -93,7 +93,7 @@ private:
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());
-        } catch (...) { // all ranks must hear of it
+        } catch (...) { // all ranks must hear of the error
             why = ": " + caught_reason();
             return {};
         }

@@ -21,7 +21,7 @@ namespace optpipe::parallel {
 namespace detail {
 
 /// Tells a thread sanitizer that all work before `release` happens before `acquire` of the same object on another
-/// thread. TBB ensures this order, but the sanitizer can't see inside TBB.
+/// thread. The sanitizer can't see how TBB synchronizes threads.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);

@@ -27,18 +27,18 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
-    /// Memory that the weight gradient W still needs after the input gradient I has ended. It is held until W ends, and
-    /// is usually a part of the activation. The default is half of the activation, as in problem files. A change of
-    /// `activation` doesn't change `weight_stash`.
+    /// Memory that the weight gradient W still needs after the input gradient I has ended. This memory is held until W
+    /// ends, and is usually a part of the activation. The default is half of the activation, as in problem files.
+    /// Changing `activation` later doesn't change `weight_stash`.
     memory_size weight_stash = 0.5 * activation;
     /// Transfer times from which `set_stage` makes the storage option `offload`. In a problem, `transfer` is empty,
     /// because the options in `storage[s]` include these times.
     std::optional<transfer_times> transfer{};
-    /// If the stage computes no weight gradients, `backward_weight` and `weight_stash` are 0. If it computes no
-    /// gradients at all, `backward_input` is 0, too.
+    /// If the stage computes no weight gradients, `backward_weight` and `weight_stash` are 0. If the stage computes no
+    /// gradients at all, `backward_input` is also 0.
     gradient_kind gradients = gradient_kind::full;
-    /// Device memory for keys and values that a slice of a sequence keeps for later slices. It isn't included in
-    /// `activation`.
+    /// Device memory for attention keys and values that a slice of a sequence keeps for later slices. The memory isn't
+    /// included in `activation`.
     memory_size kv{};
 
     [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }

@@ -16,9 +16,10 @@ namespace optpipe {
 /// measured sizes are extrapolated. No value is negative.
 class costs_by_size {
 public:
-    /// `measured` contains one problem per microbatch size, for at least two sizes. Each problem has the number of
-    /// microbatches for its size. Throws `error` if a problem isn't plain. Throws `input_error` if there are fewer than
-    /// two sizes, or if the problems differ in more than costs, limits and the number of microbatches.
+    /// `measured` contains one problem per microbatch size, for at least two sizes. Problems with different microbatch
+    /// sizes have different numbers of microbatches. Throws `error` if a problem isn't plain. Throws `input_error` if
+    /// there are fewer than two sizes, or if the problems differ in more than costs, limits and the number of
+    /// microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
     /// The problem with this number of microbatches. Contract: the number is above 0.

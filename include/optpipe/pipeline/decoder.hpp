@@ -24,14 +24,14 @@ namespace optpipe {
 struct decoder_layer {
     std::size_t hidden = 0;
     std::size_t heads = 0;
-    /// Number of heads of keys and values; equal to `heads` without grouped queries.
+    /// Number of heads of attention keys and values; equal to `heads` without grouped queries.
     std::size_t key_value_heads = 0;
     /// Width of one head's query and key.
     std::size_t key_width = 0;
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
     /// compressed to width `query_rank`, and keys and values to width `key_value_rank`. `rotary_width` is the width of
-    /// the part of a key that encodes the position. All heads share this part.
+    /// the part of a key that encodes the position, which all heads share.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -75,8 +75,8 @@ struct decoder_layer {
     }
     /// FLOP per token of the forward through the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
-    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. As in the papers'
-    /// formulas, no work is saved by the causal mask.
+    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. The causal mask
+    /// isn't assumed to save work, as in the papers' formulas.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
         return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
     }
@@ -93,11 +93,11 @@ struct decoder_layer {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements per token of queries, keys and values. With latent attention, their compressed inputs are included.
+    /// Elements per token of queries, keys and values, including their compressed inputs if attention is latent.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
-    /// Elements per token of keys and values in uncompressed form.
+    /// Elements per token of attention keys and values in uncompressed form.
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
@@ -108,7 +108,7 @@ struct decoder_layer {
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
     }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
-    /// Elements per token that are sent to experts. The same number of elements comes back.
+    /// Elements per token that are sent to experts. Experts send back the same number of elements.
     [[nodiscard]] constexpr double copies_to_experts() const {
         return is_routed() ? real(active_experts) * real(hidden) : 0.0;
     }
@@ -130,9 +130,9 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
 /// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
-/// `model_shapes.hpp` has the shapes of published models. `transformer` has the formulas of the papers. F takes 2 FLOP
-/// per parameter and token, plus the work of attention. I takes as many FLOP as F, except that attention takes twice as
-/// many. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// `model_shapes.hpp` has the shapes of published models. `transformer` computes costs by the formulas of the papers. F
+/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except for attention,
+/// which takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -144,17 +144,17 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary. It determines the output layer on the last stage and the embedding on the first stage.
-    /// If 0, the model has no embedding and no output layer.
+    /// Size of the vocabulary, which determines the output layer on the last stage and the embedding on the first
+    /// stage. If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
-    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes these layers.
-    /// `vocabulary_shard` gives the costs of one rank's shard.
+    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the
+    /// output layer. `vocabulary_shard` gives the costs of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. With slices, keys and values are counted in `kv`, and not in the stash,
-    /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
+    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv` and not in the
+    /// stash, because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
@@ -242,7 +242,7 @@ struct decoder {
     /// | `full` | all but the layer's input | the forward |
     ///
     /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
-    /// (`usual_storage`). With slices, keys and values stay on the device, and aren't recomputed.
+    /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
@@ -266,8 +266,7 @@ struct decoder {
         return usual.options();
     }
 
-    /// Memory for weights, gradients and optimizer state of a stage. This device memory isn't available for
-    /// activations.
+    /// Device memory for the weights, gradients and optimizer state of a stage, which isn't available for activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =
@@ -297,7 +296,7 @@ struct decoder {
     }
 
 private:
-    /// Share of a stash that W still needs: 8 of 10 tensors, as in `transformer`.
+    /// Share of a stash that W still needs. As in `transformer`, W needs 8 of 10 tensors.
     static constexpr double weight_share = 0.8;
 
     /// The number of layers of each shape that a stage holds.
@@ -326,8 +325,9 @@ private:
             [&](const decoder_layer& l) { return (l.*member)(); });
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
-    /// `kept_for_slices` is the number of elements per token of a layer's keys and values. `work_kept_for_slices` is
-    /// the work that computes them. These numbers are 0 unless slices keep keys and values for later slices.
+    /// `kept_for_slices` is the number of elements per token of a layer's attention keys and values.
+    /// `work_kept_for_slices` is the work of computing a layer's attention keys and values. Without slices, both
+    /// functions return 0.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

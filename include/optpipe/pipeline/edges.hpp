@@ -17,8 +17,7 @@ namespace optpipe {
 struct edge {
     stage from{};
     stage to{};
-    /// Factor on the communication time between the ranks of the two stages. It applies to the message and to its
-    /// gradient.
+    /// Factor on the communication time between the ranks of the two stages, for the message and for its gradient.
     double size = 1.0;
     /// Device memory of a message, and of its gradient, while it waits to be used. The rank of `from` holds the message
     /// from the start of F on `from` to the end of F on `to`. The rank of `to` holds the gradient from the start of I
@@ -66,7 +65,7 @@ struct chain {
     friend constexpr bool operator==(const chain&, const chain&) = default;
 };
 
-/// The edges that a type lists: `List::edges` is a constexpr array of them.
+/// The edges that a type lists in its constexpr array `List::edges`.
 template <class List> struct listed_by {
     template <class Visit> constexpr void for_each_into(stage s, std::size_t, const Visit& visit) const {
         for (const edge& each : List::edges)

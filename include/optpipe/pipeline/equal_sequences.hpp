@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// Sequences of a step that cost the same. Such sequences have the same number of slices, and slices at the same
+/// Sequences of a step that cost the same. Equal sequences have the same number of slices, and slices at the same
 /// position have the same costs on every stage. A microbatch that isn't a slice is a sequence with one element.
 struct equal_sequences {
     /// The slices of the first sequence.

@@ -21,15 +21,15 @@ namespace optpipe {
 
 /// The costs of one layer of a model for one microbatch. A layer is the smallest unit that a stage can hold, and the
 /// costs of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A
-/// stage first runs its layers without a backward, and keeps none of their activations. The stage's activation is
-/// therefore the larger of two sums: one over the layers without a backward, and one over all other layers.
+/// stage first runs its layers without a backward, and keeps none of their activations. A stage's activation is the
+/// larger of two sums: one over its layers without a backward, and one over its other layers.
 struct layer_costs {
     stage_costs costs{};
-    /// Device memory for weights, gradients and optimizer state. It is occupied during the entire training.
+    /// Device memory for weights, gradients and optimizer state, which is occupied during the entire training.
     memory_size static_memory{};
     /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
-    /// has an option if all of its layers with a backward have an option of the same name. However, the stage lacks the
-    /// option if some of these layers recompute ahead of the backward and others inside it.
+    /// has an option if all of its layers with a backward have an option of the same name. A stage lacks the option if
+    /// some of its layers recompute ahead of the backward, and others recompute inside the backward.
     storage_list<false> storage{};
     /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls. The
     /// remaining time is computation.
@@ -44,9 +44,9 @@ template <class M> concept has_static_memory = requires(const M& model, stage s,
     { model.static_memory(s, stages) } -> std::same_as<memory_size>;
 };
 
-/// The layers of a memory model. The model is asked for `count` stages of one layer each. The first layer includes the
-/// embedding, and the last layer includes the output layer, if the model has them. As in `make_problem`, `policy`
-/// chooses how stashes may be stored.
+/// The layers of a memory model, which is evaluated as a pipeline of `count` stages with one layer each. The first
+/// layer includes the embedding, and the last layer includes the output layer, if the model has them. As in
+/// `make_problem`, `policy` chooses how stashes may be stored.
 template <class Model, class Policy = offload::solver_decides>
 [[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count,
                                                       const Policy& policy = {}) {
@@ -96,8 +96,8 @@ namespace detail {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// For each name that is in both lists, the sum of the two options. Left out if one option recomputes inside the
-/// backward, and the other ahead of it.
+/// For each name that is in both lists, the sum of the two options. Two options aren't summed if one of them recomputes
+/// inside the backward, and the other one ahead of the backward.
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -146,7 +146,7 @@ OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
     return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
 
-/// The sum over layers. Contract: either all layers have a backward, or none does.
+/// The sum over the layers in `which`. Contract: either all of these layers have a backward, or none does.
 inline layer_costs sum_of_alike(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
     auto sum = layers[which.front()];
     sum.storage = listed_storage(sum);
@@ -169,7 +169,8 @@ OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span
     sum.costs = both(before, sum.costs);
     sum.costs.activation = activation;
     for (auto& option : sum.storage)
-        option.held = std::max(option.held, before.activation); // the forward of layers without a backward needs it
+        option.held = std::max(option.held, before.activation); // layers without a backward need this memory in the
+                                                                // forward
     return sum;
 }
 

@@ -25,7 +25,8 @@ public:
         std::size_t piece = 0;
     };
     /// The largest number of cuts to list. For example, two branches of 100 layers have 10,201 cuts. If there are more
-    /// cuts, then for each n, only the cut with the first n pieces, in the order of the layers, is listed.
+    /// cuts, only one cut is listed for each number of pieces: the cut with the first pieces in the order of the
+    /// layers.
     static constexpr std::size_t most_cuts = 16'384;
 
     /// The first `without_backward` layers have no backward. Each list in `together` names layers that must be in one
@@ -88,8 +89,8 @@ public:
         : leads_to_{leads_to}, entered_(leads_to.size(), 0), lowest_(leads_to.size(), 0),
           is_open_(leads_to.size(), false) {}
 
-    /// Finds the component of `node`, and before it, all components to which it leads. Does nothing if `node` has been
-    /// visited.
+    /// Finds the component of `node`, after all other components that can be reached from `node`. Does nothing if
+    /// `node` has been visited.
     void visit(std::size_t node) {
         if (entered_[node] > 0) return;
         entered_[node] = lowest_[node] = ++visited_;
@@ -115,8 +116,8 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// `entered_` has each node's number in the order of visits, counted from 1. `lowest_` has the least number of an
-    /// open node to which the node leads.
+    /// `entered_` has each node's number in the order of visits, counted from 1. `lowest_` has, for each node, the
+    /// least number of an open node that can be reached from it.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
     std::vector<bool> is_open_;

@@ -85,9 +85,10 @@ public:
     [[nodiscard]] double contention() const { return contention_; }
 
     /// The duration of a pair of two stages with these layers, in order. If no pairs were measured, the duration is
-    /// `overlap_duration` of the sums over the layers. Otherwise, layers run in pairs: the first layer of the forward
-    /// with the last layer that has a backward, and so on. The remaining layers of the longer list run alone. A pair of
-    /// layers that wasn't measured takes `overlap_duration`, but no longer than the two layers in succession.
+    /// `overlap_duration` of the sums over the layers. If pairs were measured, layers run in pairs: the first layer of
+    /// the forward with the last layer that has a backward, and so on. If one list is longer, its remaining layers run
+    /// alone. A pair of layers that wasn't measured takes `overlap_duration`, but no longer than the two layers in
+    /// succession.
     [[nodiscard]] duration of(std::span<const std::size_t> forward, std::span<const std::size_t> backward,
                               overlap_kind kind) const {
         return has_measured() ? in_succession(forward, backward, kind) : together(forward, backward, kind);

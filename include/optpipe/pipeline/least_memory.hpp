@@ -23,9 +23,9 @@ struct least_memory_result {
     /// no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. `needed` assumes that all microbatches of a stage
-    /// use one option. With a small host, a schedule that mixes options can take less than `needed`. The lower bound
-    /// can therefore be less than `needed`.
+    /// A lower bound on the device memory of every valid schedule. The bound can be less than `needed`, which assumes
+    /// that all microbatches of a stage use one option. With a small host, a schedule that mixes options can take less
+    /// than `needed`.
     memory_size lower_bound{};
 };
 
@@ -115,12 +115,13 @@ private:
     constexpr void add(std::vector<state>& states, const state& now) const {
         if (now.on_host <= host_limit_) states.push_back(now);
     }
-    /// Keeps the states that no other state dominates. If there are too many, keeps those with the lowest peaks, and
-    /// returns true.
+    /// Keeps the states that no other state dominates. If more than `most_states_` states remain, keeps the states with
+    /// the lowest peaks and returns true.
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
-        // Ties go to the state with the least memory on the device. Pruning thus stays exact if the host is unlimited.
+        // Ties go to the state with the least memory on the device, so that pruning stays exact if the host is
+        // unlimited.
         std::sort(states.begin(), states.end(),
                   [](const state& a, const state& b) { return a.peak != b.peak ? a.peak < b.peak : a.left < b.left; });
         states.resize(most_states_);
@@ -133,7 +134,7 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other state dominates if host memory is ignored. The higher the peak of a state in
+        // The states that no other kept state dominates when host memory is ignored. The higher the peak of a state in
         // `steps`, the less memory it leaves on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
@@ -167,11 +168,11 @@ private:
 ///
 /// While the forward or the backward of a stage runs, the stashes of the rank's earlier stages are on the device unless
 /// they are offloaded. So the rank needs the maximum over its stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
-/// that the storage option of stage j leaves on the device. a_i is the maximum of two amounts: the memory that the
-/// forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight stash of
-/// stage i. All transfers together must fit in host memory. `needed` is the least need over all combinations of
-/// options. If more than `most_states` combinations remain after a stage, only the best are kept. The lower bound may
-/// choose different options for each stage i.
+/// that the storage option of stage j leaves on the device. The term a_i is the maximum of two amounts: the memory that
+/// the forward of stage i leaves, and the restored memory of stage i. Without full backwards, a_i is at least the
+/// weight stash of stage i. All transfers together must fit in host memory. `needed` is the least need over all
+/// combinations of options. If more than `most_states` combinations remain after a stage, only the best are kept. For
+/// `lower_bound`, the options are chosen separately for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

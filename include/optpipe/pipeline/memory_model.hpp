@@ -44,8 +44,8 @@ struct uniform_memory {
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }
 };
 
-/// The unit problems of the papers. F, I and W take one unit of time each, and a stash has size 1. W still needs the
-/// share `weight_share` of the stash.
+/// The costs of the papers' unit problems. F, I and W take one unit of time each, and a stash has size 1. W still needs
+/// the share `weight_share` of the stash.
 struct unit_memory {
     double weight_share = 0.5;
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const {

@@ -22,8 +22,8 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run as one operation. It consists of a forward of one of the rank's stages, and a backward of
-/// the same or another of its stages. A pair usually takes less time than its two operations in succession.
+/// A forward and a backward, of the same stage or of two stages of a rank, that the rank can run as one operation. A
+/// pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};
@@ -63,7 +63,7 @@ private:
 
 namespace detail {
 
-/// The largest number of pairs that a file may have, or a division of layers.
+/// The largest number of pairs that a file or a division of layers may have.
 inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
 
 } // namespace detail

@@ -22,22 +22,22 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Each pipeline is a chain without groups and pairs. The factors of a microbatch are the same on all stages. The
-    /// memory limits of a pipeline are the devices' limits. Costs and storage options of pipelines are ignored, because
-    /// the layers have their own.
+    /// memory limits of a pipeline are the memory of its devices, including the memory for weights. Costs and storage
+    /// options of pipelines are ignored, because the layers have their own.
     std::vector<problem> pipelines{};
     /// The edges between layers, each pair of layers at most once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
     /// Each list names layers that must be in the same stage. Layers on a path of edges between two layers of a list
-    /// are in this stage, too.
+    /// are in the stage of the list, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
     /// The factor on a pair's duration is 1 + `contention`, because the pair's two operations compete for the device
     /// (`overlap_duration`).
     double contention = 0.0;
-    /// Measured durations of pairs, by the kinds of the two layers. If there are any, pairs of stages run layer by
-    /// layer (`layer_pairing`).
+    /// Measured durations of pairs, by the kinds of the two layers. With measured durations, pairs of stages run layer
+    /// by layer (`layer_pairing`).
     std::vector<layer_pair> layer_pairs{};
 
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
@@ -45,9 +45,9 @@ struct partition_problem {
 
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
-/// once to each stage that needs it, so among the layer's edges to one stage, only the largest `size` and the largest
-/// `held` count. For an edge between stages, the sizes of different layers are summed, and so are their `held`. If
-/// layers communicate or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
+/// once to each stage that needs it. Among a layer's edges to one stage, only the largest `size` and the largest `held`
+/// count. The `size` and the `held` of an edge between stages are sums over the sending layers. If layers communicate
+/// or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
 ///
 /// Contract: `p` is valid, and `pipeline` is the index of one of its pipelines. Every stage has a layer, and no edge
 /// leads to an earlier stage.
@@ -63,8 +63,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 }
 
 /// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
-/// have two stages per rank, as a loop and as a v. These two placements are left out if there is only one rank, or if
-/// there are too few layers for two stages per rank.
+/// have two stages per rank, as a loop and as a v. The loop and v placements are left out if there is only one rank, or
+/// if there are too few layers for two stages per rank.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
@@ -73,8 +73,9 @@ class layer_cuts;
 
 /// The violations in the layers. Each layer is checked as if it were a stage.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations that concern several layers. Reports sums over all layers that are out of range, a missing common storage
-/// option, and layers without a backward that come after layers with one. Contract: each layer is valid by itself.
+/// Violations that concern several layers. Three kinds are reported: sums over all layers that are out of range, layers
+/// without a common storage option, and layers without a backward that come after layers with a backward. Contract:
+/// each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
@@ -112,7 +113,7 @@ class layer_cuts;
 namespace optpipe {
 namespace detail {
 
-/// The edges between stages that follow from those between layers.
+/// The edges between stages that follow from the edges between layers.
 inline edges::any stage_edges(const std::vector<layer_edge>& between, std::span<const stage> stage_of,
                               std::size_t stages) {
     std::map<std::pair<stage, stage>, std::map<std::size_t, layer_edge>> sent; // indexed by the two stages, then by the
@@ -283,7 +284,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether there is a layer with the index `layer`. If not, adds a violation at the place `where`.
+/// Whether there is a layer with the index `layer`. If there is no such layer, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;
@@ -392,7 +393,8 @@ inline duration longest_part(const partition_problem& p, const layer_pair& of) {
     return longest;
 }
 
-/// Reports a measured pair if no layers have its kinds or its backward, or if it is shorter than one of its operations.
+/// Reports a measured pair in three cases: no layer has one of the pair's kinds, no layer has the pair's kind of
+/// backward, or the pair is shorter than one of its operations.
 inline void validate_layer_pair(const partition_problem& p, std::size_t i, std::vector<violation>& found) {
     const auto& each = p.layer_pairs[i];
     const auto field = [&](const char* name) { return place("layer_pairs", i, name); };

@@ -21,8 +21,8 @@
 
 namespace optpipe {
 
-/// An input of a stage. It names the earlier stage that sends the input, and has the size and memory of the edge
-/// between the two stages (`edge`).
+/// An input of a stage: the earlier stage that sends the input, and the size and memory of the edge between the two
+/// stages (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;
@@ -54,7 +54,7 @@ public:
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
     /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. If the model has
     /// the members `p2p()`, `time_unit` or `memory_unit`, they are used. The stages get all of the model's storage
-    /// options. `restrict_storage` can remove some of them later.
+    /// options. `restrict_storage` can remove options later.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");
@@ -64,7 +64,7 @@ public:
             last = add_stage_of(model, stage{i}, ranks, {last});
         return last;
     }
-    /// Adds one shard of a layer to each of `ranks`. The shards form a group with this delay. The stages in
+    /// Adds one shard of a layer to each of `ranks`. The shards form a group with the delay `delay`. The stages in
     /// `fed_by` feed every shard. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {});

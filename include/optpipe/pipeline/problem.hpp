@@ -59,7 +59,7 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
-    /// The time between any two ranks. Contract: `is_uniform()` is true.
+    /// The time between any two ranks. Contract: the times are uniform (`is_uniform()`).
     [[nodiscard]] constexpr duration uniform() const {
         OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
         return uniform_;
@@ -76,7 +76,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that one rank can run at once. This is either 1, or 2 with one per direction.
+    /// Number of transfers that one rank can run at once. With 2 engines, each direction has its own engine.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of
@@ -89,7 +89,7 @@ template <auto Ranks> struct basic_transfer_rules {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Makes two ranks share one host link. Ranks that share a link with either of them share it, too.
+    /// Makes ranks `a` and `b` share one host link. Other ranks on the links of `a` and `b` share the new link, too.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -101,8 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has exactly the options that its costs describe. These options are `keep` and, if the costs have
-/// transfer times, `offload`.
+/// Whether every stage has exactly the options that its costs describe. Costs describe the option `keep` and, if the
+/// costs have transfer times, the option `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -117,9 +117,10 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
+    /// The costs of each stage, except the transfer times, which are in `storage`. `set_stage` changes `costs` and
+    /// `storage`.
     per_stage<stage_costs, stages_extent> costs{};
-    /// The storage options of each stage. Every stage has at least one.
+    /// The storage options of each stage. Every stage has at least one option.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     /// How the microbatches differ. By default, all microbatches are equal.
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
@@ -130,8 +131,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. In
-    /// this case, a B in an order is timed as I and W.
+    /// Whether a schedule may have full backwards (B). Set it to false if the system that runs the schedule executes B
+    /// as I and then W. If false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -152,8 +153,8 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe. These options are `keep` and, if the costs have
-    /// transfer times, `offload`.
+    /// Gives the stage these costs, and the options that they describe. Costs describe the option `keep` and, if the
+    /// costs have transfer times, the option `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
@@ -166,7 +167,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the stage's options
     /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made again from the
-    /// changed costs. Otherwise, the options don't change.
+    /// changed costs. If the costs don't describe the options, the options don't change.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -199,7 +200,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }
-    /// Whether the edge carries gradients. This is so if each of its two stages computes gradients.
+    /// Whether both stages of the edge compute gradients, so that the edge carries gradients.
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }
@@ -227,8 +228,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to earlier stages. This is I, or B if the backward isn't
-    /// split.
+    /// Duration of the operation that passes the gradient on to earlier stages (I, or B if the backward isn't split).
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }
@@ -247,8 +247,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// The mean time that the busiest rank needs for one microbatch. Equal microbatches can't follow each other at
-    /// shorter intervals.
+    /// The mean time that the busiest rank needs for one microbatch. The interval between two equal microbatches can't
+    /// be shorter than this time.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -280,9 +280,9 @@ template <pipeline_graph Graph> struct basic_problem {
         return longest;
     }
     /// The scale for comparisons of memory. The scale is the largest of these amounts: the stashes, `kv`, `held` of the
-    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the
-    /// sum of all stashes of its rank. Thus a huge number meant as "no limit" doesn't make the comparisons on other
-    /// ranks too coarse.
+    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the sum of all
+    /// stashes of its rank, so that a huge number meant as "no limit" doesn't make the comparisons on other ranks too
+    /// coarse.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());

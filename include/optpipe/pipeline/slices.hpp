@@ -16,13 +16,13 @@ namespace optpipe {
 
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
-    double linear = 0.0;    ///< its number of tokens
-    double quadratic = 0.0; ///< its number of pairs of a token and an earlier token, for which attention is computed
+    double linear = 0.0;    ///< tokens of the microbatch
+    double quadratic = 0.0; ///< pairs of a token and an earlier token for which the microbatch computes attention
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear work l and quadratic work q. Attention takes the share a of the forward of
-/// the sequence for which the stages' costs are given. The gradient of attention is a part of I, and takes twice as
+/// The factors of a microbatch with linear work l and quadratic work q. In the forward of a sequence with the given
+/// costs, attention takes the share a (`attention_share`). The gradient of attention is a part of I, and takes twice as
 /// long as the forward of attention. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// Returns the length x such that the forward of the first x of a sequence takes `time`. x and `time` are relative to
-/// the sequence for which the stages' costs are given. x is the positive root of
+/// Returns the length x for which the forward of the first part of a sequence takes `time`. Lengths and times are
+/// relative to the sequence for which the stages' costs are given. The result is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -204,7 +204,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
 
 /// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
-/// last slices may end elsewhere. Contract: `k * multiple` ≤ `tokens`.
+/// ends of the last slices may not be multiples, either. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {
@@ -246,7 +246,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
+/// lengths, and the quadratic work is the sum of the squares of the lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for a single document
 /// whose length is the mean length of the microbatches.

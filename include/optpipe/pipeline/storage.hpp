@@ -20,8 +20,8 @@ inline constexpr std::size_t most_storage_options = 32;
 /// The largest number of bytes in the name of a storage option.
 inline constexpr std::size_t longest_storage_name = 32;
 
-/// One way to store a stash between its forward and its backward (io/README.md). The stash is kept, offloaded,
-/// recomputed, or a mix of these. At most one of `recompute` and `backward_extra` is above 0.
+/// One way to store a stash between its forward and its backward (io/README.md). An option may combine keeping,
+/// offloading and recomputing. At most one of `recompute` and `backward_extra` is above 0.
 struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
@@ -80,7 +80,8 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe. These options are `keep` and, if the costs have transfer times, `offload`.
+/// The options that these costs describe. Costs describe the option `keep` and, if the costs have transfer times, the
+/// option `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;

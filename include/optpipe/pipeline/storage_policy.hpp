@@ -21,12 +21,12 @@ struct storage_candidate {
     /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
     /// `position` is the stage's position among the stages of its rank, which are ordered by lifespan, longest first.
-    /// `stages_on_rank` is the number of these stages.
+    /// `stages_on_rank` is the number of stages on the rank.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 
-    /// Whether the stage is among the stages with the longest lifespans on its rank. `share` (0 to 1) is the share of
-    /// the rank's stages that are among the longest.
+    /// Whether the stage's lifespan is among the longest on its rank. `share` (0 to 1) is the share of the rank's
+    /// stages that count as the longest.
     [[nodiscard]] constexpr bool is_among_longest(double share) const {
         return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
     }

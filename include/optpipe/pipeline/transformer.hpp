@@ -34,7 +34,7 @@ template <class S> consteval bool check_layer_split() {
     return layer_split<S>;
 }
 
-/// Puts the same number of layers on each stage. If layers remain, each of the first stages gets one more.
+/// Puts the same number of layers on each stage. The remaining layers go to the first stages, one to each.
 struct even_layers {
     std::size_t total = 0;
     /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, which
@@ -91,8 +91,8 @@ template <class Split = even_layers> struct transformer {
     /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
     /// precision.
     double bytes_per_parameter = 18.0;
-    /// Number of parameters of a layer, divided by h². The number is above 12 if the feed-forward part is wider than
-    /// 4h.
+    /// Number of parameters of a layer, divided by `hidden`². The default of 12 is for a feed-forward part of width 4 ·
+    /// `hidden`. A wider feed-forward part has more parameters.
     double parameters_per_layer = 12.0;
     /// Whether LayerNorm, GeLU and the dropout mask are recomputed instead of stashed.
     bool recompute_cheap_layers = true;
@@ -123,7 +123,7 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation). Either all of
-    /// the stash is kept, or all but one part. This part is recomputed from the others:
+    /// the stash is kept, or one part of the stash is recomputed from the other parts:
     ///
     /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |
@@ -150,8 +150,8 @@ template <class Split = even_layers> struct transformer {
         return usual.options();
     }
 
-    /// Memory for weights, gradients and optimizer state of the layers of a stage. This device memory isn't available
-    /// for activations. Embedding and output layer aren't counted.
+    /// Device memory for the weights, gradients and optimizer state of a stage's layers, which isn't available for
+    /// activations. Embedding and output layer aren't counted.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto h = static_cast<double>(hidden);
         const auto count = static_cast<double>(layers.layers_of(s, stages));
@@ -164,8 +164,8 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The ratio k of PipeOffload: the time to move a layer's stash to the host and back, divided by the layer's F + I
-    /// + W. All stashes can be offloaded without a loss of time only if k is at most 1. With the defaults, the result
-    /// is formula 1 of the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    /// + W. Offloading all stashes costs no time only if this ratio is at most 1. With the defaults, the result is
+    /// formula 1 of the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;

@@ -21,11 +21,11 @@ namespace optpipe {
     return transfer_times{one_way, one_way};
 }
 
-/// Makes the storage options of a stage. One of them is `keep`. Each part of the stash that can be recomputed adds two
-/// options. The first recomputes the part inside the backward, and the second ahead of the backward (`-ahead`). With a
-/// link to the host, each option gets two variants. The first variant transfers all of the held memory, and its name
-/// ends in `+offload`. The second transfers half of it, and its name ends in `+offload-half`. The variants of `keep`
-/// are called `offload` and `offload-half`.
+/// Makes the storage options of a stage. One of the options is `keep`. Each part of the stash that can be recomputed
+/// adds two options: one recomputes the part inside the backward, and the other one (`-ahead`) recomputes it before the
+/// backward. If the rank has a link to the host, each option also has two variants that offload. A variant whose name
+/// ends in `+offload` transfers all of the held memory. A variant whose name ends in `+offload-half` transfers half of
+/// the held memory. The variants of `keep` are called `offload` and `offload-half`.
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

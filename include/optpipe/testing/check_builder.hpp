@@ -37,10 +37,10 @@ struct builder_failure {
     /// The smallest problem found with this failure. `code_of` prints a problem as C++, and `problem_to_json` of
     /// io/write_json.hpp writes it as a problem file.
     problem smallest;
-    /// The builder's order for the problem. Empty if the builder gave none.
+    /// The builder's order for the problem. Empty if the builder gave no order.
     std::vector<operation> order{};
-    /// Number of problems with the same failure. `seed` is the seed with which `make_random_problem` makes the first of
-    /// these problems.
+    /// Number of problems with the same failure. With `seed`, `make_random_problem` makes the first problem with this
+    /// failure.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 
@@ -151,11 +151,12 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tests a builder on random problems of every kind. The stages of these problems either keep a stash or offload all of
-/// it. (For other storage options, `build_uniform_schedule` in schedule/construct/uniform_storage.hpp calls builders
-/// with one option at a time.) A builder fails in four cases: it throws, its order can't be executed, its schedule is
-/// invalid, or its answer differs when it is called again. Each kind of failure is reported once, on the smallest
-/// problem found. A builder that refuses nearly all problems also fails.
+/// Tests a builder on random problems of every kind. In the random problems, stages have only two storage options: to
+/// keep the stash, and to offload all of it. For problems with other options, `build_uniform_schedule`
+/// (schedule/construct/uniform_storage.hpp) calls builders with one option at a time. A builder fails in four cases: it
+/// throws, its order can't be executed, its schedule is invalid, or its answer differs when it is called again. Each
+/// kind of failure is reported once, on the smallest problem found. A builder that refuses nearly all problems also
+/// fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

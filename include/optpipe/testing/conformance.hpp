@@ -23,7 +23,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. These checks access device memory only by copies, because the host may not be able to access
+/// The checks on one rank. The checks access device memory only by copies, because the host may not be able to access
 /// it.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
@@ -105,7 +105,7 @@ private:
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        // The last piece has the right data. The earlier pieces make the copy take some time.
+        // The last piece has the right data. The earlier pieces only prolong the copy.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
@@ -183,8 +183,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first. This message is sent later than the other one,
-            // because a copy precedes it in its lane. The receives are issued in alternating order from round to round.
+            // The message of the backward direction is issued first, but sent last, because a copy precedes it in its
+            // lane. The receives are issued in alternating order from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -241,8 +241,9 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels. After the failure, no later command may run. On every rank, `finish`
-    /// must report an error with a label: that of the work on rank 0, or that of the message for which the rank waits.
+    /// Work of rank 0 throws, or rank 0 cancels. If the work throws, no later command in its lane may run. On every
+    /// rank, `finish` must report an error with the label of the work on rank 0, or of the message for which the rank
+    /// waits.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
@@ -308,11 +309,12 @@ private:
 
 } // namespace detail
 
-/// Violations of the concepts by an executor, one sentence for each. The list is empty if there are none.
+/// Violations of the concepts by an executor, one sentence for each. The list is empty if the executor violates
+/// nothing.
 ///
 /// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
 /// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only
-/// errors during a running copy are found by chance. If a check gets stuck, the run ends, and the violation names the
+/// errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation names the
 /// check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {

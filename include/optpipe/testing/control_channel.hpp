@@ -26,7 +26,7 @@ struct control_channel_options {
     std::size_t bytes = std::size_t{1} << 20U;
     /// Number of sleeps (of 0.1 ms each) after which a rank that waits for a text counts as stuck, and the run ends.
     std::size_t patience = 200'000;
-    /// Whether the last check is a rank that cancels, which makes the channel unusable.
+    /// Whether a rank cancels in the last check, which makes the channel unusable.
     bool with_error = true;
     std::uint64_t seed = 1;
 };
@@ -206,8 +206,8 @@ private:
 
 } // namespace detail
 
-/// Violations of the concept by a control channel, one sentence for each. The list is empty if there are none. A
-/// channel that is also a peer channel is checked as both.
+/// Violations of the concept by a control channel, one sentence for each. The list is empty if the channel violates
+/// nothing. A channel that is also a peer channel is checked as both.
 ///
 /// Call it on every rank at the same time, with the rank's own channel object, from one thread or process per rank.
 template <class Channel>

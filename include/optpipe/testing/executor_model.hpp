@@ -34,9 +34,9 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both tasks before it writes any output. After the outputs of each task are written, reads
-    /// the inputs of the other task again, because neither task may use a buffer that the other task writes. Also fills
-    /// and checks the memory of the pair.
+    /// Reads the inputs of both tasks before it writes any output. After writing the outputs of one task, reads the
+    /// inputs of the other task again, because neither task may use a buffer that the other task writes. Also fills and
+    /// checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -128,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of the slices in `all`. For a forward, its own slice is skipped, because the forward
-    /// hasn't written it yet.
+    /// Checks the attention keys and values of the slices in `all`. For a forward, its own slice is skipped, because
+    /// the forward hasn't written it yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -157,8 +157,8 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// Checks all buffers that the backward reads. The expected gradients of keys and values depend on the slice that
-    /// added to them last.
+    /// Checks all buffers that the backward reads. The expected gradients of attention keys and values depend on the
+    /// slice that added to them last.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);
@@ -171,7 +171,8 @@ private:
         expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
         expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
         expect_keys_values(t.keys_values, op);
-        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets these gradients
+        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the last slice sets the gradients of keys
+                                                                           // and values
         for (const auto& each : t.keys_values_gradients)
             expect(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value() + 1), op,
                    "gradient of keys and values");
@@ -194,8 +195,8 @@ private:
     }
 
     spend_time spend_;
-    /// Indexed by stage: whether the stage's last weight gradient was the last of the step. Stored as bytes, because
-    /// several lanes write to the vector.
+    /// For each stage, whether its most recent weight gradient was marked as the last of the step (`is_last`). Stored
+    /// as bytes, because several lanes write to the vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. The error says that the token is nonlinear, if it is, and otherwise gives `reason`.
+    /// Refuses the current token. The error gives `reason`, unless the token shows that the text isn't linear.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))

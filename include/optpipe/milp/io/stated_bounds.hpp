@@ -13,7 +13,7 @@ struct stated_bounds {
 
     [[nodiscard]] bool is_stated() const { return has_lower || has_upper; }
 
-    /// Returns false if the lower bound already has another value.
+    /// Returns false if the lower bound was set to another value before.
     [[nodiscard]] bool set_lower(double value) {
         if (has_lower) return lower == value;
         lower = value;
@@ -25,7 +25,7 @@ struct stated_bounds {
         return has_upper = true;
     }
 
-    /// Whether the lower bound is +infinity or the upper bound is -infinity. No number satisfies such a bound.
+    /// Whether the lower bound is +infinity or the upper bound is -infinity, so that no number satisfies both bounds.
     [[nodiscard]] bool are_misplaced() const { return lower == infinity || upper == -infinity; }
 };
 

@@ -32,7 +32,7 @@ inline bool is_mps_name(std::string_view name) {
            std::all_of(name.begin(), name.end(), is_letter);
 }
 
-/// A row as MPS represents it. A row whose bounds exclude each other is written as two rows.
+/// A row as MPS represents it. A row whose two sides exclude each other is written as two rows.
 struct mps_written_row {
     row source;
     std::string name;
@@ -82,8 +82,8 @@ private:
             rows_.push_back({r, name, 'G', lower, 0.0});
             rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
         } else {
-            // A reader computes one side from the other side and the range, so the row is written with the side from
-            // which the other follows exactly.
+            // A reader computes one side from the range and the side that is written. The row is therefore written with
+            // the side from which the other side follows exactly.
             const double range = upper - lower;
             const bool from_below = lower + range == upper;
             rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});

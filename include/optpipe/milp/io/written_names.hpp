@@ -21,7 +21,7 @@ inline std::string number_text(double value) {
 }
 
 /// The names of columns and rows in a file. The model's names are used if the format can spell all of them and no two
-/// are equal. Otherwise, columns are named x0, x1, … and rows are named r0, r1, …
+/// are equal. If the model's names can't be used, columns are named x0, x1, … and rows are named r0, r1, …
 struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;

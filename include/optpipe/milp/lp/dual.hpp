@@ -157,7 +157,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// The pivot is computed by row and again by column. If these two values disagree, the pivot isn't reliable.
+    /// A pivot is reliable if its value computed by row agrees with its value computed by column.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];

@@ -21,9 +21,8 @@ struct replacement {
     int row;
 };
 
-/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
-/// [A | I]: an index below the number of columns of A stands for a column of A, and other indices stand for slacks of
-/// rows.
+/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The basis consists of columns of [A | I].
+/// An index below the number of columns of A stands for a column of A, and all other indices stand for slacks of rows.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {
@@ -49,8 +48,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // If the result has no list of nonzeros, its density is unknown. The expected density is then lowered a little,
-        // so that a later solve lists its result again.
+        // If the density of a result is unknown, because its nonzeros aren't listed, the expected density is lowered a
+        // little, so that a later solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -65,8 +64,8 @@ public:
     }
 
     /// Replaces the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
-    /// comes from the backward solve with the unit vector of `row`. `pivot` is the forward solve's entry at `row`.
-    /// Returns false if the new factors can't be trusted; then call `build`.
+    /// comes from the backward solve with the unit vector of `row`. `pivot` is the entry at `row` of the forward
+    /// solve's result. Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 
     [[nodiscard]] int updates() const { return updates_; }
@@ -75,8 +74,8 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether the factors have grown by more than a factor of `largest_growth` because of updates. If so, a new
-    /// factorization saves time.
+    /// Whether updates have enlarged the factors by more than a factor of `largest_growth`. Bloated factors cost more
+    /// time than a new factorization.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());
@@ -233,7 +232,7 @@ public:
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
     /// The pivot row of each column of the basis. Negative if the column has no pivot.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// The number of slacks that are pivots. These slacks are the first pivots.
+    /// The number of pivots that are slacks. Slacks are the first pivots.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
     /// Replaces a column without a pivot by the slack of `row`.
     void stand_in(int row, int column) {
@@ -264,7 +263,8 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// Lists the rows whose pivot isn't a slack, and moves the entries of structural columns in the other rows to U.
+    /// Lists the rows whose pivot isn't a slack. In rows whose pivot is a slack, the entries of structural columns move
+    /// to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

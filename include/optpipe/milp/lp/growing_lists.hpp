@@ -36,7 +36,7 @@ public:
         value_[at(l.start + l.size)] = value;
         ++l.size;
     }
-    /// Removes an entry. The list's last entry moves to its place.
+    /// Removes an entry. The list's last entry takes the place of the removed entry.
     void remove_at(int list, int k) {
         auto& l = lists_[at(list)];
         --l.size;

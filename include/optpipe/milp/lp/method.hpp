@@ -8,8 +8,8 @@ namespace optpipe::milp::lp {
 enum class method_end : unsigned char {
     /// The basis is primal and dual feasible for the tableau's working bounds and costs.
     optimal,
-    /// The method can't continue. The dual method has found a row that proves infeasibility, or the primal method has
-    /// found a direction that proves unboundedness.
+    /// The dual method has found a row that proves infeasibility, or the primal method has found a direction that
+    /// proves unboundedness.
     ray,
     /// The caller's `Interrupt` returned true.
     interrupted,

@@ -29,8 +29,8 @@ struct simplex_parameters {
     /// The dual ratio test chooses the last group of breakpoints whose best pivot is at least this share (0 to 1) of
     /// the largest pivot of all groups. Later groups give longer steps.
     double share_of_largest_pivot = 0.1;
-    /// The next group of breakpoints reaches farther by this factor, as long as every breakpoint of the current group
-    /// flips its variable to the other bound.
+    /// Factor by which each group of breakpoints reaches farther than the group before it. The next group is formed
+    /// only if all variables of the current group flip to their other bounds.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
@@ -45,8 +45,8 @@ struct simplex_parameters {
     double largest_weight = 1e7;
 
     // Parameters for degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber all
-    // other steps by the stall limit, the dual method perturbs costs, and the primal method perturbs bounds. The
-    // perturbation is a share of the size of the cost or bound.
+    // other steps by the stall limit, the dual method perturbs costs, and the primal method perturbs bounds. A
+    // perturbation is a share of the size of the perturbed cost or bound.
 
     double no_step = 1e-12;
     int dual_stall_limit = 20;
@@ -58,9 +58,8 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if its factors have grown by a factor of `largest_growth` because of updates. It is
-    /// also factorized anew if a new pivot is smaller than `least_updated_pivot` or has a relative error above
-    /// `update_agreement`.
+    /// The basis is factorized anew in three cases: updates have enlarged the factors by a factor of `largest_growth`,
+    /// a new pivot is smaller than `least_updated_pivot`, or a new pivot has a relative error above `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;
@@ -74,12 +73,12 @@ struct simplex_parameters {
     double sparse_input = 0.05;
     double sparse_result = 0.1;
     /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. A result without a list of
-    /// nonzeros multiplies the expected density by `density_doubt`. A later solve will then list its nonzeros again.
+    /// nonzeros multiplies the expected density by `density_doubt`, so that a later solve lists the nonzeros again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
     /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the
-    /// density is above `by_columns`, the pivot row is computed by columns. If it is above `by_sweep`, a sweep over
-    /// rows is used. Below `by_sweep`, a list of nonzeros is used.
+    /// density is above `by_columns`, the pivot row is computed by columns. With a density between `by_sweep` and
+    /// `by_columns`, a sweep over rows is used. With a density below `by_sweep`, a list of nonzeros is used.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
@@ -92,9 +91,9 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Two limits per attempt. One is the number of rounds, in which the dual and the primal method run alternately.
-    /// The other is the number of iterations, which is a constant plus a number per column and row. An attempt reaches
-    /// the iteration limit only if the method cycles.
+    /// Each attempt has a limit of rounds and a limit of iterations. A round runs the dual method and then, if
+    /// necessary, the primal method. The limit of iterations is a constant plus a number per column and row. An attempt
+    /// reaches the iteration limit only if the method cycles.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
@@ -103,7 +102,8 @@ struct simplex_parameters {
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 
-    /// If a column has no bounds, phase one gives it bounds of this magnitude. Other infinite bounds become ±1.
+    /// If a column has no bounds, phase one gives it bounds of this magnitude. If only one of a column's bounds is
+    /// infinite, phase one replaces this bound by ±1.
     double box_of_free = 1000.0;
     /// If all coefficients of a matrix lie between these two numbers, the matrix isn't scaled.
     double well_scaled_low = 0.2;

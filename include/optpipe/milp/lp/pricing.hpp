@@ -18,8 +18,8 @@ class dual_pricing {
 public:
     dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
 
-    /// The amount by which a row's basic variable violates its bounds. It is positive above the upper bound, negative
-    /// below the lower bound, and 0 within the tolerance.
+    /// The amount by which a row's basic variable violates its bounds. The amount is positive above the upper bound,
+    /// negative below the lower bound, and 0 within the tolerance.
     [[nodiscard]] double violation(int row) const {
         const auto j = at(t_.head[at(row)]);
         if (t_.value[j] > t_.upper[j] + tolerance_) return t_.value[j] - t_.upper[j];

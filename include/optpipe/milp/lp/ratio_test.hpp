@@ -18,8 +18,7 @@ class dual_ratio_test {
 public:
     /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving
     /// variable's distance from its bounds, beyond the primal tolerance. After the call, `entering()` is the entering
-    /// variable, or a negative number if there is none, and `flipped()` lists the variables that must flip to their
-    /// other bound.
+    /// variable, or negative if there is none. `flipped()` lists the variables that must flip to their other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);
@@ -31,7 +30,7 @@ public:
         std::size_t begin = 0;
         double theta = 0.0;
         while (begin < candidates_.size()) {
-            // Groups get coarser as long as all of their variables flip to the other bound.
+            // Each group reaches farther than the group before it.
             theta = std::max(parameters.coarsening * theta, harris_bound(begin, candidates_.size()));
             const auto end = part(begin, candidates_.size(), theta);
             const double gain = range_of(begin, end);

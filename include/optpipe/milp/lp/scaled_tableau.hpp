@@ -50,7 +50,7 @@ public:
     /// Makes all slacks basic. If `crash` is true, starts from a triangular basis instead.
     void reset_basis(const linear_program& program, bool crash);
     /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
-    /// are basic, slacks are added. Variables that were basic before keep their weights.
+    /// variables are basic, slacks are added. Variables that were basic before keep their weights.
     void complete_basis();
     /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the other slacks.
     /// Contract: the removed slacks are basic.
@@ -100,8 +100,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers with which the program's rows add up to the tableau row of basic column j. The column's
-    /// coefficient in this row is 1.
+    /// The multipliers with which the program's rows add up to the tableau row of basic column j. In the tableau row,
+    /// column j has coefficient 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

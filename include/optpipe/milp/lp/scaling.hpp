@@ -20,8 +20,8 @@ struct scale_factors {
 
 namespace detail {
 
-/// Returns 1 / sqrt(least · largest) over the entries of column or row `major`. Each entry is first scaled by the
-/// factor in `minors`. Returns `otherwise` if there are no entries.
+/// Returns 1 / sqrt(least · largest), where `least` and `largest` are the extreme magnitudes in column or row `major`.
+/// Each entry is first multiplied by its factor in `minors`. Returns `otherwise` if there are no entries.
 inline double balancing_factor(const compressed& a, int major, const std::vector<double>& minors, double otherwise) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0.0;

@@ -50,8 +50,8 @@ public:
     /// Removes rows. The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// Sets the basis. Slacks replace or complete its variables if `b` isn't a basis. This is so if too few or too many
-    /// variables are basic, or if their matrix is singular.
+    /// Sets the basis. If `b` has too few or too many basic variables, or if their matrix is singular, slacks complete
+    /// the basis or replace some of its variables.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -66,8 +66,8 @@ public:
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
-    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result is close to the
-    /// optimum, unless other reduced costs have the wrong sign within the tolerance.
+    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result may be far from the
+    /// optimum if a larger reduced cost has the wrong sign within the tolerance.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }

@@ -111,8 +111,8 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // If the program is infeasible by no more than the tolerance, it may be reported as feasible or as infeasible.
-    // Either answer must be proven.
+    // A program that is infeasible by no more than the tolerance may be reported as feasible or as infeasible, but
+    // either report needs a proof.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -194,8 +194,8 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// Returns true if the optimum of the working costs was reached. Otherwise, `verdict_` has a result if the run has
-/// produced one.
+/// Returns true if the optimum of the working costs was reached. If the result is false, `verdict_` has the verdict of
+/// the run, or is empty.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};
@@ -244,8 +244,8 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective includes shifted costs, which alone may lift it above the cutoff. Therefore, the objective
-/// only decides when to try a proof.
+/// Shifted costs alone may lift the method's objective above the cutoff. The objective therefore only decides when to
+/// try a proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

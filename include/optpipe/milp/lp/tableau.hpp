@@ -37,7 +37,7 @@ struct scaled_program {
 class tableau {
 public:
     scaled_program program;
-    /// Working bounds and costs of the methods. They are the program's bounds and costs, or shifted ones.
+    /// The program's bounds and costs, perhaps shifted by the methods.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -72,7 +72,7 @@ public:
     }
     void restore_costs() { cost = program.cost; }
 
-    /// Makes room for nonbasic columns at the end. The indices of the slacks move up.
+    /// Makes room for nonbasic columns at the end. The indices of the slacks increase by `added`.
     void insert_columns(int added) {
         const auto put = [&](auto& v, auto inserted) { v.insert(v.begin() + program.columns, at(added), inserted); };
         for (auto* v : {&program.lower, &program.upper, &program.cost, &value, &reduced_cost})
@@ -84,7 +84,7 @@ public:
         program.columns += added;
     }
 
-    /// Puts a nonbasic variable on one of its bounds. Its previous bound is preferred.
+    /// Puts a nonbasic variable on one of its bounds, preferably on its previous bound.
     void settle(int j) {
         auto& s = status[at(j)];
         if (s == basis_status::basic) return;
@@ -216,8 +216,7 @@ public:
             if (const int j = program.columns + i; counts(j)) row.insert(j, rho[i]);
     }
 
-    /// Puts `entering` in the place of the basic variable of `row`. The replaced variable becomes nonbasic with status
-    /// `to`.
+    /// Makes `entering` the basic variable of `row`. The replaced variable becomes nonbasic with status `to`.
     void exchange(int row, int entering, basis_status to) {
         const int leaving = head[at(row)];
         status[at(leaving)] = to;

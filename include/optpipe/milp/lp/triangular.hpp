@@ -11,7 +11,7 @@
 namespace optpipe::milp::lp {
 
 /// Recent densities of the vectors of one kind of solve. Densities are measured after the solve with the first
-/// triangular matrix, and at the end. These recent densities decide whether the next solve begins with a symbolic pass.
+/// triangular matrix, and at the end. The recent densities decide whether the next solve begins with a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -88,7 +88,7 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
 
 /// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. From `first` to `last`, each
 /// row comes before the rows in its list. Rows with an empty list and a unit diagonal may be left out. If `listed` is
-/// false, the result may come without its list of nonzeros.
+/// false, the list of the result's nonzeros may be missing.
 template <class Iterator>
 void solve_triangular(const growing_lists& lists, const double* inverse_pivots, Iterator first, Iterator last,
                       work_vector& x, reach& r, double expected, bool listed = true) {

@@ -44,8 +44,8 @@ public:
         double& place = value[static_cast<std::size_t>(i)];
         if (place == 0.0) index.push_back(i);
         place += v;
-        // A listed entry that cancels keeps a tiny value. If its value were 0, the entry would be listed a second time
-        // when it becomes nonzero again.
+        // A listed entry that cancels keeps a tiny value. With the value 0, an entry would be listed a second time when
+        // it becomes nonzero again.
         if (place == 0.0) place = trace;
     }
     void copy(const work_vector& other) {

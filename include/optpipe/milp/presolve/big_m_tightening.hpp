@@ -11,8 +11,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
-/// value. These bounds are tighter than the bounds of the model. If the row's greatest activity within these bounds
-/// leaves a gap to its side, the coefficient shrinks by that gap.
+/// value, which are tighter than the bounds of the model. If the row's greatest activity within these bounds leaves a
+/// gap to its side, the coefficient shrinks by that gap.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -20,7 +20,7 @@ struct big_m_tightening {
             const bool has_upper = m.upper(e.at) < infinity;
             if (has_upper == (m.lower(e.at) > -infinity)) continue;
             const double sign = has_upper ? 1.0 : -1.0;
-            // Only the value of b that leaves the other terms more room can switch the row off.
+            // The row can be switched off only by the value of b that leaves more room for the other terms.
             if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
         }
     }
@@ -34,8 +34,8 @@ private:
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        // At b = 1 (if a > 0) or b = 0 (if a < 0), the row stays the same. With the smaller coefficient and b at the
-        // other value, the other terms can just reach the side.
+        // At b = 1 (if a > 0) or b = 0 (if a < 0), the row stays the same. At the opposite value of b, the terms
+        // without b can just reach the side if b has the smaller coefficient.
         const auto room = difference(side, std::max(a, 0.0));
         const auto size = difference(most, room.value);
         const double gap = std::abs(a) - size.value;

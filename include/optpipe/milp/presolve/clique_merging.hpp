@@ -23,8 +23,8 @@ struct clique_row {
     std::vector<std::size_t> literals; ///< numbers of the literals, sorted: 2 x stands for x, and 2 x + 1 for 1 - x
 };
 
-/// Adds to a clique the literals that exclude each of its members, if the larger clique makes other rows redundant. If
-/// a literal excludes each member of an equation, the literal is false.
+/// Enlarges a clique by the literals that exclude each of its members, if the larger clique makes other rows redundant.
+/// If a literal excludes each member of an equation, the literal is false.
 class clique_merging {
 public:
     static constexpr std::string_view name = "clique merging";
@@ -125,7 +125,7 @@ private:
         return found;
     }
 
-    /// Proposes the larger clique if it contains all literals of another row.
+    /// Proposes the larger clique `members` if it contains all literals of another row.
     static void propose(const clique_table& table, const clique_row& clique, const std::vector<std::size_t>& members,
                         proposal_list& found) {
         std::unordered_map<std::size_t, std::size_t> shared;

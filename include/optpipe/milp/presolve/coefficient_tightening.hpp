@@ -12,9 +12,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
-/// one of its bounds, the integer's coefficient is larger than needed. With a smaller coefficient, the row allows the
-/// same integer points, but fewer other points (Savelsbergh 1994).
+/// Shrinks coefficients of integer variables in rows with one side. If the row becomes redundant as soon as the
+/// variable leaves one of its bounds, the variable's coefficient is larger than needed. With a smaller coefficient, the
+/// row allows the same integer points, but fewer other points (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 
@@ -47,8 +47,7 @@ private:
         const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
-        // Starts with the largest coefficient. The activity of the other terms is summed without the largest term,
-        // because the sum would lose digits with a large term.
+        // Sums the activity without the largest term, because a sum with this term would lose digits.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);
@@ -71,8 +70,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the largest value of the sum of the other terms.
-    /// If the column is at the bound where its term is largest, the new row allows the same as the old row. If the
-    /// column is one step away from that bound, `others` can just reach the side of the new row.
+    /// While the column is at the bound where its term is largest, the new row limits the other columns as the old row
+    /// did. If the column is one step away from this bound, `others` can just reach the side of the new row.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -42,8 +42,9 @@ private:
         });
     }
 
-    /// Every column that x dominates occurs in every row that keeps x from growing. Thus only the shortest of these
-    /// rows must be searched. A domination stays valid if other columns are fixed, so only x must still exist.
+    /// Searches only the shortest of the rows that keep x from growing, because each of these rows has every column
+    /// that x dominates. A proposal requires only that x still exists, because a domination stays valid if other
+    /// columns are fixed.
     static void look_for_dominated(const reducible& m, variable x, std::size_t& work, std::vector<char>& gone,
                                    proposal_list& found) {
         const column_entry* shortest = nullptr;

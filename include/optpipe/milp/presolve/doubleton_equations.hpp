@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Uses an equation of two columns to eliminate one of them. An integer is eliminated only if it is integral for every
-/// integer value of the other column.
+/// Uses an equation of two columns to eliminate one of them. An integer variable is eliminated only if every integer
+/// value of the other column gives it an integral value.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 
@@ -45,8 +45,8 @@ private:
                slack.is_integral(m.lower(r) / gone.coefficient);
     }
 
-    /// The part of a quotient's error that comes from the error of its divisor `factor`. The dividend is the larger of
-    /// `below` and `above`.
+    /// The error of the divisor `factor`, converted to an error of the dividend. The dividend is `below` or `above`,
+    /// whichever is larger.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));

@@ -16,9 +16,9 @@
 namespace optpipe::milp::presolving {
 
 /// Eliminates columns whose bounds follow from their rows, so that they are effectively free. An equation that contains
-/// such a column determines the column's value. Equation and column are removed unless the other rows get much longer.
-/// A column isn't removed if its bound depends on an integer, as for the flow of an arc with a capacity. Cuts need such
-/// a bound for each column, not for a sum of columns.
+/// an effectively free column determines the column's value. Equation and column are removed unless the other rows get
+/// much longer. A column whose bound depends on an integer variable isn't removed, for example the flow of an arc that
+/// can be closed. Cuts need the bounds of single columns, not a bound of a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    /// Whether the column isn't an integer, and a row other than `r` bounds it by a multiple of an integer.
+    /// Whether the column is continuous, and a row other than `r` bounds it by a multiple of an integer variable.
     static bool has_variable_bound(const reducible& m, row r, variable x) {
         if (m.is_integer(x)) return false;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {

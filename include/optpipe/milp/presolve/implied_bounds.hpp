@@ -30,7 +30,8 @@ struct implied_interval {
 }
 
 /// Tightens the bounds of a column. New bounds follow from one row and the bounds of the row's other columns. Bounds of
-/// continuous columns are tightened only if the model has integers and the gain is large enough (`margins::is_worth`).
+/// continuous columns are tightened only if the model has integer variables and the gain is large enough
+/// (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

@@ -16,9 +16,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Rounds the bounds of a row of integers to multiples of the common divisor of its coefficients, because the row's
-/// activity is such a multiple. An equation is infeasible if no integer values reach its side. The check uses a single
-/// bound per column, which is the bound at which the row is least.
+/// Rounds the bounds of a row in integer variables to multiples of the common divisor of its coefficients, because the
+/// row's activity is such a multiple. An equation is infeasible if no integer values of its columns give its right-hand
+/// side. The check uses a single bound per column, which is the bound at which the row's activity is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -40,7 +40,8 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether no integer values add up to the sum. Each column is limited only by the bound at which the row is least.
+    /// Whether no integer values of the columns give the row the sum `sum`. Only one bound of each column is
+    /// considered: the bound at which the row's activity is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;
@@ -56,7 +57,7 @@ private:
         if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
         return is_beyond_all_sums(weights, std::llround(left));
     }
-    /// Whether no multiples of the weights add up to the sum. Sums are grouped by their residue modulo the least
+    /// Whether no sum of multiples of the weights equals `sum`. Sums are grouped by their residue modulo the least
     /// weight. For each residue, only the least sum matters. The least sums are found round by round (Böcker and
     /// Lipták, 2007). Every sum that is at least the product of the least and the largest weight can be reached,
     /// because the weights have no common divisor (Brauer, 1942).
@@ -85,8 +86,8 @@ private:
             }
         }
     }
-    /// A common divisor of the row's coefficients; 0 if a column isn't an integer, or if the coefficients aren't
-    /// integral multiples of any of the tried units.
+    /// A common divisor of the row's coefficients; 0 if a column isn't integral, or if the coefficients aren't integral
+    /// multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

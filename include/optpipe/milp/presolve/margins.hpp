@@ -33,16 +33,16 @@ struct margins {
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
-    /// The rounded lower bound of an integer. The given bound may be too tight by `off`.
+    /// The rounded lower bound of an integer variable. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
-    /// The amount by which an integer's bound may be too tight if it comes from a row with these sides. `noise` is the
-    /// bound's error.
+    /// A bound of an integer variable that is derived from a row with the sides `lower` and `upper` may be too tight by
+    /// this amount. `noise` is the bound's error.
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be just a large number that stands for "no limit". A bound is assumed to be such a
-    /// number if it is much larger than the lower bound suggests.
+    /// Whether an upper bound may be just a large number that stands for "no limit", because it is much larger than the
+    /// lower bound suggests.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

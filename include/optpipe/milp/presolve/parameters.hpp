@@ -23,9 +23,10 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Limits for eliminating columns. A pivot is at least a share (0 to 1) of the largest coefficient. The share is
-    /// `least_singleton_pivot` if the row of the pivot stays, and `least_pivot` if this row is added to other rows. The
-    /// coefficients of an equation of two columns differ at most by the factor `largest_ratio`.
+    /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient.
+    /// `least_singleton_pivot` is the share if the row of the pivot stays. `least_pivot` is the share if the row of the
+    /// pivot is added to other rows. The coefficients of an equation of two columns differ at most by the factor
+    /// `largest_ratio`.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
@@ -38,14 +39,15 @@ struct presolve_parameters {
     std::size_t longest_row = 100;
     std::size_t longest_column = 6;
     std::ptrdiff_t most_fill = 4;
-    /// Length of the longest column (in rows) that an equation of two columns may eliminate. Such an elimination makes
-    /// no row longer.
+    /// Length of the longest column (in rows) that an equation of two columns may eliminate. An elimination by an
+    /// equation of two columns makes no row longer.
     std::size_t longest_doubleton_column = 500;
 
-    /// Rows of integers are skipped if a coefficient exceeds this multiple of their unit.
+    /// Presolve treats the coefficients of a row in integer variables as multiples of a unit. Rows in which a multiple
+    /// exceeds this number are skipped.
     double largest_multiple = 1e6;
-    /// Limit of the work for finding the sums that an equation of integers can reach. Work is the number of residues
-    /// times the number of terms.
+    /// Work limit for finding the values that the sum of an equation in integer variables can take. Work is the number
+    /// of residues times the number of terms.
     std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost if a row is treated as a multiple of another row.
     double parallel_share = 1e-3;
@@ -59,7 +61,7 @@ struct presolve_parameters {
     std::size_t longest_domination_row = 200;
     std::size_t clique_work = 10'000'000;
     std::size_t largest_clique = 100;
-    /// Two work limits. One is for all probing in a call, and the other is for propagating one binary.
+    /// Work limit of all probing in one call, and work limit of propagating one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
     /// Each row or column is compared with at most this number of earlier rows or columns with the same hash.

@@ -103,8 +103,8 @@ private:
         return true;
     }
 
-    /// Tightens the bounds of the term's column. Returns false if an integer has no value left. Crossing bounds of a
-    /// continuous column aren't reported here, because the row reports them.
+    /// Tightens the bounds of the term's column. Returns false if an integer variable has no value left. Crossing
+    /// bounds of a continuous column aren't reported here, because the row reports them.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);

@@ -27,13 +27,13 @@ struct activity_range {
     double size = 0.0; ///< magnitude of the largest term
     std::size_t open_below = 0;
     std::size_t open_above = 0;
-    bool is_exact = true; ///< whether all terms are integers
+    bool is_exact = true; ///< whether all terms are integral
 
     void add(double coefficient, double lower, double upper) {
         add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
         add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
-    /// Rounding error of the sums; 0 as long as all terms are integers.
+    /// Rounding error of the sums; 0 as long as all terms are integral.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
     /// Rounding error of the sums when they are compared with the given sides.
     [[nodiscard]] double noise(double lower, double upper) const {
@@ -263,7 +263,7 @@ private:
         std::vector<term> terms;
     };
 
-    /// Rounding error of the given sides; 0 if the row has only integers.
+    /// Rounding error of the given sides; 0 if all coefficients and sides of the row are integral.
     static double noise_of_sides(const model& m, row r) {
         const auto is_integral = [](double v) { return v == std::round(v); };
         const auto terms = m.terms(r);

@@ -123,8 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in this row. In return, the row's bounds become
-/// wider.
+/// Removes a continuous column x that has no cost and occurs only in the row `at`, and widens the bounds of this row in
+/// return.
 struct absorb_column {
     variable x;
     row at;
@@ -148,7 +148,8 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// If `at` is an equation, it determines x. Otherwise, x can be eliminated only from rows that don't contain x.
+        /// If `at` is an equation, it determines x. If `at` isn't an equation, returns true only for rows that don't
+        /// contain x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
@@ -217,7 +218,7 @@ struct merge_columns {
             values[kept.position()] = sum - factor * value;
         }
         /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient.
-        /// No other row can be expressed in terms of the new column.
+        /// A row with any other coefficient can't be expressed in terms of the new column.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -294,7 +295,7 @@ struct bound_column {
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
-    double grace = 0.0; ///< distance by which x may exceed the new bounds if it is an integer
+    double grace = 0.0; ///< distance by which x may exceed the new bounds if x is an integer variable
 };
 
 /// Replaces the bounds of a row.

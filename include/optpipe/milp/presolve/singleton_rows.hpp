@@ -33,8 +33,8 @@ struct singleton_rows {
     }
 
 private:
-    /// Turns the sides into bounds of the column. A side that may be a large number instead of "no limit"
-    /// (`margins::is_far_above`) stays in the row.
+    /// Turns the sides into bounds of the column. A side stays in the row if it may be just a large number that stands
+    /// for "no limit" (`margins::is_far_above`).
     static void move_near_sides(const reducible& m, row r, const term& t, bound_column b, const margins& slack,
                                 proposal_list& found) {
         const bool far_below = margins::is_far_below(b.lower, std::min(b.upper, m.upper(t.column)));
@@ -58,7 +58,8 @@ private:
             return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
         });
     }
-    /// Fixes x at the value of an equation if the value may lie within the bounds. Otherwise, proposes bounds.
+    /// Fixes x at the value that an equation gives. Proposes bounds instead if the value is outside of the bounds of x,
+    /// or if its error isn't negligible.
     static reduction fix(const reducible& m, variable x, double value, double noise) {
         const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
         if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))

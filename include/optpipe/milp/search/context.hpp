@@ -35,7 +35,7 @@ struct sub_effort {
 };
 
 /// The data that all components of one search share. The data doesn't change during the search, except for members
-/// whose comments say so. Such members may be used from any thread.
+/// whose comments say so. Members that change may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
@@ -44,8 +44,8 @@ struct context {
     guidance help;
     /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
-    /// A known point of the problem, for tests. The search must not exclude it before an incumbent is at least as good.
-    /// Empty if no such point is known.
+    /// A known point of the problem, for tests. The search must not exclude this point before an incumbent is at least
+    /// as good. Empty if no such point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
@@ -55,7 +55,7 @@ struct context {
     double shift = 0.0;
     /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
     double offset = 0.0;
-    /// The worst objective that still interests the search. It is on the scale of the objectives in `incumbents`.
+    /// The worst objective that still interests the search, on the scale of the objectives in `incumbents`.
     double ceiling = infinity;
 
     /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
@@ -103,8 +103,7 @@ struct context {
             sum += e.coefficient * witness_point[e.column];
         if (sum > instance->tolerances.slack(limit)) witness_lost("a cut");
     }
-    /// Checks that the bounds of the subtree after `decisions` don't exclude the witness, if the witness satisfies the
-    /// decisions.
+    /// Checks that the bounds in `d` don't exclude the witness, unless the witness violates one of `decisions`.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
         for (const auto& l : decisions)

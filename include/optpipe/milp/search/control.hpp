@@ -90,7 +90,7 @@ public:
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
     /// The number of bytes by which one relaxation may grow before the next check, while other relaxations grow at the
-    /// same time. There is no limit in deterministic mode, because the number must not depend on the progress of other
+    /// same time. In deterministic mode, there is no limit, because a limit would depend on the progress of other
     /// threads.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();

@@ -58,10 +58,10 @@ public:
     }
 
 private:
-    /// Searches again after a search that found no point. In the second search, the sides are moved by a part of their
-    /// tolerance. A model is infeasible only if the second search also finds no point. Points may violate the moved
-    /// sides by no more than the rest of the tolerance. The second search may use one node more than the first. The
-    /// second search runs no conflict search, because conflict search has no node limit.
+    /// Searches again after a search that found no point. The second search moves the sides of the rows by a part of
+    /// their tolerance. The model is infeasible only if the search with the moved sides finds no point, either. Points
+    /// may violate the moved sides by no more than the rest of the tolerance. The second search may use one node more
+    /// than the first. The second search runs no conflict search, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
@@ -107,9 +107,9 @@ private:
         limits_.count_conflicts(stats.conflicts);
     }
     /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
-    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
-    /// row's activity changes by more than the bound's slack. Bounds of integers and sides of integral rows don't move.
-    /// Empty if no side and no bound moves.
+    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1). No row's
+    /// activity thus changes by more than the bound's slack. Bounds of integer variables and sides of integral rows
+    /// don't move. Empty if no side and no bound moves.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -165,15 +165,15 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes from the given model. These models exist for a while, even if presolve
+    /// Memory of the models that presolve makes from the given model. The models exist for a while, even if presolve
     /// removes most of their contents.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A cut may exclude the
-    /// points that dual reductions keep.
+    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A user's cut may
+    /// exclude the points that presolve's dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
         return options_->presolve ? reduction_.reduce(keeps_rows, feasible(), limits_) : presolve_status::reduced;
@@ -214,7 +214,7 @@ private:
         if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
         return h;
     }
-    /// The point of a relaxation as a point of the given model. Integers aren't rounded.
+    /// Converts a point of a relaxation to a point of the given model. Integer variables aren't rounded.
     [[nodiscard]] std::vector<double> relaxed_point(std::span<const double> point) const {
         std::vector<double> values(point.begin(), point.end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -255,8 +255,8 @@ private:
         context_.witness_point = std::move(point);
         problem_ = std::move(with_implied);
     }
-    /// Searches a neighbourhood for points within the cutoff. The model and the points are in the terms of the current
-    /// problem.
+    /// Searches a neighbourhood for points within the cutoff. The model `m` and the points have the columns of the
+    /// current problem.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
         solve_options options;
         options.node_limit = most.nodes;
@@ -300,7 +300,7 @@ private:
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// Whether a lower bound or side exceeds the upper one by more than the tolerance.
+    /// Whether the two bounds of some column, or the two sides of some row, cross by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())

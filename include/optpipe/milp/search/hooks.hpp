@@ -11,10 +11,10 @@ namespace optpipe::milp {
 
 /// Optional inputs of a search. Each input is a separate concept. A type may meet any of these concepts.
 ///
-/// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, so they are
-/// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The results of
-/// `cuts_at` and `objective_bound` are trusted. There must be an optimal solution that satisfies all cuts. A cut isn't
-/// a constraint: every point that satisfies the model is a solution, even if it violates a cut.
+/// *Semantics.* A point has one value per variable of the user's model. Hooks may be called from several threads at
+/// once, so they are const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The
+/// results of `cuts_at` and `objective_bound` are trusted. There must be an optimal solution that satisfies all cuts. A
+/// cut isn't a constraint: every point that satisfies the model is a solution, even if it violates a cut.
 
 /// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
@@ -25,8 +25,8 @@ template <class Hooks> concept gives_priorities = requires(const Hooks& h, varia
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
 /// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off a point of a relaxation.
-/// In this point, integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds
-/// in the whole tree.
+/// Integer variables may have fractional values in `point`. Called at the root and, less often, at nodes of the tree.
+/// Each row must be valid everywhere in the tree.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;
 };

@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A row's lower side, divided by `unit` and rounded to an integer. The side is rounded to the nearest integer if noise
-/// explains the difference, and rounded up otherwise.
+/// A row's lower side, divided by `unit` and rounded to an integer. A side within noise of an integer is rounded to
+/// this integer. Any other side is rounded up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -29,13 +29,15 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit. Scales these columns by this unit, and makes their
-/// kind `implied`. Two kinds are found, in this order:
-/// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
-///   columns;
-/// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
-///   most two per row. Once the integers are fixed, rows of differences describe a network. So the vertices of its
-///   polyhedron are integral multiples of a common divisor of the sides, the bounds, and the integers' terms.
+/// Finds continuous columns that are implied integers in some unit. Scales each of these columns by its unit, and makes
+/// its kind `implied`.
+///
+/// The search begins with columns that can move one way without cost until they are stopped by a bound, or by a row
+/// without other continuous columns.
+///
+/// The search then looks for connected rows `c x - c y + (integers) >= b` with at most two continuous columns x and y.
+/// If the integer variables are fixed, such rows describe a network. All vertices of the network's polyhedron are
+/// integral multiples of a common divisor of the sides, the bounds, and the terms of the integer variables.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -68,8 +70,8 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Makes columns implied if all of them can move up (`way` is 1) or down (`way` is -1) until an integral value
-    /// stops them.
+    /// Marks columns as implied integers if all of them can move up (`way` is 1) or down (`way` is -1) until an
+    /// integral value stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
@@ -139,10 +141,9 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must be called after the rows have been measured. If a bound is nearly an integral multiple of its group's
-    /// common divisor, the divisor stays the same, and the bound is rounded to that multiple later. Rounding a bound
-    /// only removes noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same
-    /// way.
+    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
+    /// common divisor leaves the divisor unchanged, and is rounded to the multiple later. Rounding a bound only removes
+    /// noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
@@ -213,7 +214,7 @@ inline void make_rows_integral(problem& p) {
 }
 
 /// The step of the objective. If all columns with a cost are integral, the objective of every best point is a multiple
-/// of this step. Otherwise, the step is 0.
+/// of this step. If a column with a cost isn't integral, the step is 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -71,7 +71,8 @@ private:
     [[nodiscard]] double rounded(double value) const {
         return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
     }
-    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance. Integers don't move.
+    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance. Values of integer variables
+    /// don't move.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
         if (given_->is_integer(x)) return value;

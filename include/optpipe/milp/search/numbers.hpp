@@ -13,13 +13,14 @@ struct numbers {
     double integrality = 1e-6;
     /// Coefficients below this value count as 0.
     double zero = 1e-9;
-    /// Users compute the sides of rows, so a side may have an error of `noise`. The error of a large side may be
-    /// `noise` · `noise_share` times its magnitude. A contradiction by no more than this error doesn't prove
-    /// infeasibility. The error of presolve's own arithmetic isn't included, because it is known row by row.
+    /// Users compute the sides of rows, so the side of a row may have an error of `noise`. The error of a large row
+    /// side may be `noise` · `noise_share` times the side's magnitude. A contradiction by no more than this error
+    /// doesn't prove infeasibility. The error of presolve's own arithmetic isn't included, because it is known row by
+    /// row.
     double noise = 1e-9;
     double noise_share = 1e-3;
-    /// A bound of a continuous column moves only if it moves by more than this share (0 to 1) of the distance to the
-    /// other bound.
+    /// A bound of a continuous column is tightened only by more than this share (0 to 1) of the distance to the
+    /// column's other bound.
     double least_move = 1e-4;
     /// Bounds with larger magnitudes aren't derived, because rows could otherwise raise bounds in small steps forever.
     double huge = 1e10;

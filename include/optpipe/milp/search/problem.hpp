@@ -17,7 +17,7 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model. However, whatever values the integers have, some best point has an
+    /// The column is continuous in the model. However, for any values of the integer variables, some best point has an
     /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
     /// search never branches on an implied column.
     implied,
@@ -54,7 +54,7 @@ struct problem {
     double offset = 0.0;
     /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
-    /// Least difference between the objectives of two best points; 0 if unknown.
+    /// The objectives of two best points are equal, or differ by at least this step; 0 if the step is unknown.
     double objective_step = 0.0;
     numbers tolerances;
 

@@ -24,8 +24,8 @@ namespace optpipe::milp::search {
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
-    /// the value between them. Large bounds that may stand for "no limit" become rows, because a row affects no
-    /// computation until the row becomes tight.
+    /// their midpoint. A large bound that may stand for "no limit" becomes a row, because a row that isn't tight
+    /// affects no computation.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -40,7 +40,7 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds bounds that are integral except for noise. `implied_integers` has found these bounds. The rounding comes
+    /// Rounds bounds that `implied_integers` has found and that are integral except for noise. The rounding comes
     /// before presolve, which would carry the noise into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
@@ -53,7 +53,7 @@ public:
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
-    /// For each row, the error of its sides. Empty if the sides are exact.
+    /// For each row, the error of its two sides. Empty if all row sides are exact.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const {
         auto sum = model_.bytes();
@@ -99,7 +99,8 @@ public:
             values = step.project(values);
         return values;
     }
-    /// Translates a row of the original model to the current model. All steps must have kept rows.
+    /// Translates a row of the original model to the current model. Contract: every presolve step was told to keep
+    /// rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);

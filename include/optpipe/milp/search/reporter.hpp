@@ -23,7 +23,7 @@ public:
         : options_{&options}, control_{&c}, best_{&best}, sign_{given.direction() == sense::maximize ? -1.0 : 1.0},
           offset_{given.offset()}, bound_{-infinity} {}
 
-    /// `bound` is a bound on the objective of the given model, minimized and without its offset.
+    /// `bound` is a bound on the minimized objective of the given model, without the model's offset.
     void raise_bound(double bound) {
         const std::scoped_lock lock{mutex_};
         bound_ = std::max(bound_, bound);
@@ -32,7 +32,8 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// Reports at once if `now` is true, as for a new incumbent. Otherwise, reports only if the interval has passed.
+    /// Reports at once if `now` is true, as for a new incumbent. If `now` is false, reports only if the interval has
+    /// passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

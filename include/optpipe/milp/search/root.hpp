@@ -46,15 +46,15 @@ struct root_parameters {
     /// second thread continues the prover's work while the relaxation is solved.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
-    /// Number of conflicts without progress until the relaxation starts. The number is lower for small problems, where
-    /// these conflicts would take longer than the relaxation.
+    /// Number of conflicts without progress until the relaxation starts. Small problems have a lower number, because
+    /// their relaxation takes less time.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover's work between two checks.
     std::size_t conflicts_per_slice = 500;
     std::size_t visits_per_slice = 2'000'000;
     /// Number of row visits for probing all binaries.
     std::size_t probing_effort = 5'000'000;
-    /// The problem is presolved again if more than this percentage of the open integers has been fixed.
+    /// The problem is presolved again if more than this percentage of the open integer variables has been fixed.
     std::size_t least_fixed_percent = 20;
 };
 
@@ -77,7 +77,7 @@ public:
     [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
     [[nodiscard]] double bound() const { return bound_; }
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
-    /// Whether enough integers have been fixed to presolve again.
+    /// Whether enough integer variables have been fixed to make another presolve worthwhile.
     [[nodiscard]] bool is_reduced_enough() const {
         const auto& p = *context_->instance;
         std::size_t open = 0, fixed = 0;
@@ -90,7 +90,7 @@ public:
     }
     std::function<void(double)> report;
 
-    /// May only be called where TBB may start tasks.
+    /// Call this only inside an arena, because it starts TBB tasks.
     root_outcome process() {
         if (!context_->instance->has_integers())
             if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;
@@ -137,7 +137,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread, the prover may run at least as long as the relaxation is expected to take.
+        // On one thread, the prover gets at least the time that the relaxation is expected to take.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
@@ -172,8 +172,8 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
-    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if the relaxation's answer
-    /// fails the check.
+    /// Solves a problem without integer variables by the relaxation alone. The outcome is `open` only if the
+    /// relaxation's answer fails the check.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();
@@ -253,8 +253,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share the heuristics that find first points. If there already is a point, the second worker improves
-    /// it meanwhile. A thread without work continues the proof.
+    /// Divides the heuristics that find first points among the workers. If a point is already known, the second worker
+    /// improves this point instead. Threads without a worker continue the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {
@@ -298,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// Runs `work`, which is a part of the work of several threads. If it throws, the other threads stop, too.
+    /// Runs `work`, which is a part of the work of several threads. If `work` throws, the other threads stop, too.
     template <class Work> void together(const Work& work) {
         try {
             work();

@@ -11,10 +11,10 @@
 
 namespace optpipe::milp {
 
-/// A known best point, for tests. A search must not cut it off while no incumbent is as good.
+/// A known best point, for tests. A search must not cut off this point before it has an equally good incumbent.
 ///
-/// *Semantics.* `active()` tells whether there is such a point. `point()` returns the point, with one value per
-/// variable. `cut_off` is called with the place where the search would lose the point.
+/// *Semantics.* `active()` tells whether there is a witness point. `point()` returns the point, with one value per
+/// variable. `cut_off(place)` is called if the search cuts off the point in the part that `place` names.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
     { W::active() } -> std::same_as<bool>;
     { w.point() } -> std::convertible_to<std::span<const double>>;

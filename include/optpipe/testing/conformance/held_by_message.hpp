@@ -14,10 +14,10 @@
 namespace optpipe::testing::detail {
 
 /// Checks in which a message blocks a lane, for lanes of any kind. The examined rank waits for a message that its
-/// neighbour sends late. The neighbour first sends many other messages, and learns that the examined rank has reached
-/// the wait. The ranks are examined one after the other, each with the help of the next rank.
+/// neighbour sends late. The neighbour sends this message after many other messages, and after it has learned that the
+/// examined rank is waiting. The ranks are examined one after the other, each with the help of the next rank.
 ///
-/// These checks also work with transports that run all messages of a direction in the order of issue.
+/// The checks also work with transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;
@@ -81,8 +81,8 @@ private:
     }
 
     /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
-    /// that waits for a marker recorded after the message. The same marker was already recorded once before the
-    /// message. The waiting lane must not confuse the two records.
+    /// that waits for a marker recorded after the message. The same marker was also recorded before the message. The
+    /// second lane must wait for the later of the two records.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

@@ -14,11 +14,11 @@
 
 namespace optpipe::testing::detail {
 
-/// A gate that holds a lane. Work on the lane waits at the gate until it is opened, or the run is given up.
+/// A gate that holds a lane. Work on the lane waits at the gate until the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` is true while the check itself waits. The time of these waits doesn't count towards the gate's time
-    /// limit, because they have their own limit. All other time counts, because the host may be stuck in a call, or
+    /// `host_waits` is true while the check itself waits. The gate's time limit excludes this waiting time, because the
+    /// check's waits have a limit of their own. All other time counts, because the host may be stuck in a call, or
     /// delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
@@ -54,7 +54,7 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or it has stayed in
+/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or the host has stayed in
 /// `finish` long enough to show that `finish` waits.
 struct opens_gate_late {
     work_gate* gate;
@@ -70,8 +70,9 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work blocks a lane, for lanes that call work after all earlier commands. The blocking work ends only
-/// when the check ends it. A command that fails to wait for this work is therefore found, because it runs too early.
+/// Checks in which work blocks a lane, for lanes that call work only when all earlier commands have ended. The blocking
+/// work ends only when the check ends it. A command that fails to wait for the blocking work runs too early, and is
+/// found.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -187,8 +188,8 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// Checks that a wait is for the last record of the marker before the wait. A later record may exist by the time
-    /// the lane reaches the wait, but doesn't matter.
+    /// Checks that a wait is for the last record that was made before the wait. A record made after the wait was issued
+    /// doesn't matter, even if it exists when the lane reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();
@@ -273,7 +274,7 @@ private:
     static void launch(lane_type& on, std::atomic<bool>& flag) {
         on.launch(Context::label(forward), raises_flag{&flag});
     }
-    /// Blocks the lane from this point on. Returns the gate that releases it.
+    /// Blocks the lane from this point on. Returns the gate that releases the lane.
     work_gate& hold(lane_type& on) {
         auto& gate = gates_.emplace_back(in_.how().patience, in_.waits());
         on.launch(Context::label(backward), passes_gate{&gate});
@@ -318,7 +319,7 @@ private:
     }
 
     Context& in_;
-    /// Objects that work in lanes refers to. They outlive the lanes.
+    /// Objects that commands in the lanes use, and that outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};

@@ -29,8 +29,8 @@ enum class search_outcome : unsigned char {
 
 /// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, which make runs with different seeds differ. An initial activity is at
-    /// most a thousand units, which is less than one conflict adds.
+    /// Unit of the random initial activities, which make runs with different seeds differ. Each initial activity is at
+    /// most 1000 · `tie_breaker`, which is less than one conflict adds to an activity.
     double tie_breaker = 1e-6;
     /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.
@@ -87,12 +87,12 @@ public:
     /// Sets the value that the search tries first for a column.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
 
-    /// Whether there are columns for `begin_least_bound_first`, that is, integers that aren't binary.
+    /// Whether there are columns for `begin_least_bound_first`, that is, integer variables that aren't binary.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on, general integers are decided first: the integer with the least lower bound is fixed at that bound.
-    /// If the integers are start times of jobs, this rule is list scheduling.
+    /// From now on, general integer variables are decided first: the variable with the least lower bound is fixed at
+    /// this bound. If the variables are start times of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;
@@ -113,8 +113,8 @@ public:
     }
     void end_dispatching() { dispatching_ = false; }
 
-    /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
-    /// bounds fix the point until the next call.
+    /// Searches for a point below the cutoff, under an assumption if there is one. If the outcome is `point`, the
+    /// bounds stay fixed at this point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;

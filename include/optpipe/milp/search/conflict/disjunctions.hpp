@@ -22,7 +22,7 @@ struct disjunction {
     bool dead = false;
 };
 
-/// Disjunctions with two watched literals each. A literal is watched at the bound whose rise can make it false.
+/// Disjunctions with two watched literals each. A literal is watched at the bound that can make it false by rising.
 class disjunctions {
 public:
     struct watcher {

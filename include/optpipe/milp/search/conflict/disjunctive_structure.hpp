@@ -15,7 +15,7 @@
 namespace optpipe::milp::search {
 
 /// The disjunctive structure of a scheduling model: binaries that order two other columns. The binaries are found in
-/// big-M rows `later - earlier + (binaries) >= distance`. One value of the binary makes such a row redundant.
+/// big-M rows `later - earlier + (binaries) >= distance`. A big-M row is redundant at one value of its binary.
 class disjunctive_structure {
 public:
     explicit disjunctive_structure(const problem& p) : decisions_(p.columns()) {

@@ -20,8 +20,8 @@
 
 namespace optpipe::milp::search {
 
-/// A problem with one more integer column, whose value times `unit` is at least the objective. A lower bound of this
-/// column is a bound on the objective, and assumptions about the objective are literals of this column.
+/// A problem with an additional integer column whose value times `unit` is at least the objective. A lower bound of the
+/// additional column is a bound on the objective, and assumptions about the objective are literals of this column.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -58,8 +58,8 @@ private:
 
 /// How `prover` divides its effort, which is measured in row visits. Not tuned.
 struct prover_parameters {
-    /// Number of row visits that count as one conflict. An expensive conflict thus counts as several conflicts without
-    /// progress.
+    /// Number of row visits that count as one conflict. A conflict that takes more row visits counts as several
+    /// conflicts.
     std::size_t visits_per_conflict = 1000;
     /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;
@@ -67,13 +67,13 @@ struct prover_parameters {
     /// `most_rules` is the limit in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take longer than
-    /// `most_slices` calls.
+    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take more than
+    /// `most_slices` slices.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
-    /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with
-    /// large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a share of 0.01 makes
-    /// the search 7 times slower, but a share of 0.001 doesn't.
+    /// A new point counts as progress only if it closes at least this share (0 to 1) of the gap. On random models of 3
+    /// to 8 columns with large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a
+    /// share of 0.01 makes the search 7 times slower, but a share of 0.001 doesn't.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
@@ -97,14 +97,14 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Returns the larger of two numbers. One is the number of conflicts and points since the last progress. The other
-    /// is the effort since then, converted to conflicts.
+    /// The number of conflicts and points since the last progress, or the effort since the last progress (converted to
+    /// conflicts), whichever is larger.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// Total effort in row visits. Other work is converted to row visits by its duration.
+    /// Total effort in row visits. Work of other kinds is converted to row visits by its duration.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);
@@ -156,10 +156,10 @@ public:
 private:
     static constexpr prover_parameters with_{};
 
-    /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. A few
-    /// rules are tried at first, and one more in each later slice. The effort of dispatching rules doesn't count in
-    /// `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row several
-    /// times.
+    /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. The
+    /// first slice tries a few rules, and each later slice tries one more rule. The effort of dispatching rules doesn't
+    /// count in `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row
+    /// several times.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -177,7 +177,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// Looks for a first point by deciding general integers first, if there are any. Later calls do nothing.
+    /// Looks for a first point by deciding general integer variables first, if there are any. Later calls do nothing.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;
@@ -242,12 +242,12 @@ private:
         std::vector<double> values(n);
         for (std::size_t j = 0; j < n; ++j)
             values[j] = d.lower(j);
-        // If all rows are differences, the least values of all columns are a solution.
+        // If every row is a difference of columns, the least values of all columns form a solution.
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points count as progress only if they have closed a share of the gap. If every better point counted, the
-    /// search could creep in tiny steps to an optimum that a relaxation finds at once.
+    /// A better point counts as progress only if it closes a share of the gap, because the search could otherwise creep
+    /// in tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;
@@ -255,7 +255,7 @@ private:
         take_point(values);
         search_.set_cutoff(results_.cutoff);
     }
-    /// Solves for the remaining columns with the integers fixed. If there is no solution, learns the reason.
+    /// Solves for the remaining columns with the integer variables fixed. If there is no solution, learns the reason.
     bool complete(std::vector<double>& values) {
         if (!lp_) lp_ = std::make_unique<relaxation>(*context_->instance, 0);
         const auto& d = search_.engine().bounds();
@@ -279,7 +279,7 @@ private:
         auto& engine = search_.engine();
         proof.normalize(engine.bounds());
         if (!proof.contradicts(engine.bounds())) {
-            stuck_ = true; // there is neither a point nor a reason that excludes one
+            stuck_ = true; // neither a point nor a reason that excludes a point has been found
             return;
         }
         engine.contradict(proof.terms(), proof.limit(), proof.noise());

@@ -19,9 +19,9 @@
 namespace optpipe::milp::search {
 
 /// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). As long as no cut is
-/// found, another row that is tight at the point is added to eliminate the non-integer column that is farthest from its
-/// bounds. If rows are the nodes of a network, a sum that only eliminates columns with coefficients of one sign follows
-/// a path along the flow.
+/// found, another row that is tight at the point is added. The added row eliminates the non-integer column that is
+/// farthest from its bounds. If the rows are the nodes of a network, the sum follows a path along the flow as long as
+/// it eliminates only columns with coefficients of one sign.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {
@@ -33,7 +33,7 @@ public:
         }
     }
 
-    /// `lower` and `upper` are the bounds at the root. `ends` has the bounds that depend on integers.
+    /// `lower` and `upper` are the bounds at the root. `ends` has the bounds that depend on integer variables.
     void separate(mixed_integer_rounding& rounding, std::span<const double> lower, std::span<const double> upper,
                   const variable_bounds& ends, std::span<const double> point, cut_pool& pool) {
         find_tight_rows(point);
@@ -62,8 +62,8 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// The columns of the sum that may be eliminated. These are all columns, or only those with a positive or a
-    /// negative coefficient.
+    /// The columns of the sum that may be eliminated: all columns, or only those with a positive or a negative
+    /// coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {
@@ -97,7 +97,7 @@ private:
         sum_.clear();
         add_row(first, 1.0);
         for (std::size_t length = 1;; ++length) {
-            if (kind == path::any || length > 1) // the single row has already been tried
+            if (kind == path::any || length > 1) // single rows are tried only with `path::any`
                 if (auto found = rounding.separate(rows_, point)) {
                     pool.add(std::move(*found));
                     return true;

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Sets of binaries and their complements, found in single rows. At most one member of a set is 1. Members are
-/// numbered: 2 j is column j, and 2 j + 1 is its complement.
+/// Sets of binaries and their complements, found in single rows. At most one member of a set is 1. Member 2 j is column
+/// j, and member 2 j + 1 is the complement of column j.
 class clique_table {
 public:
     using member = std::uint32_t;
@@ -124,8 +124,8 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Called when `m` is chosen, after `count` other members have been chosen. Increases the counter of each neighbour
-    /// of `m` that all of these other members exclude, too.
+    /// Called when `m` is chosen after `count` other members. Increases the counter of each neighbour of `m` that is
+    /// also a neighbour of all members chosen before `m`.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

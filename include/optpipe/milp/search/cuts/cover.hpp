@@ -17,7 +17,7 @@ namespace optpipe::milp::search {
 
 /// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
 /// the number of binaries at 1. A binary that is as heavy as the h heaviest binaries of the cover together counts as h
-/// binaries. All other columns of the row are set to the bound that leaves the most room.
+/// binaries. Columns that aren't binary are set to the bound that leaves the most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)
@@ -120,7 +120,7 @@ private:
     const problem& problem_;
     std::span<const double> lower_, upper_;
     std::vector<item> items_;
-    std::size_t size_ = 0; ///< number of items in the cover, which are the first items
+    std::size_t size_ = 0; ///< number of items in the cover; these items come first in `items_`
     double weight_ = 0.0;
     double room_ = 0.0;
 };

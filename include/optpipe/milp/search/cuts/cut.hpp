@@ -126,7 +126,8 @@ public:
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
 
-    /// Removes and returns the most effective cuts that the point violates. No two of these cuts are nearly parallel.
+    /// Removes and returns the most effective cuts that the point violates. No two of the returned cuts are nearly
+    /// parallel.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {
         for (auto& c : cuts_) {
             c.measure(point);

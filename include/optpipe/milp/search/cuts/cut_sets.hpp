@@ -21,8 +21,8 @@ namespace optpipe::milp::search {
 /// are found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow
 /// into a set of nodes. Rows are nodes. A non-integer column in two rows is an arc, which leads from the row where its
 /// scaled coefficient is negative to the row where it is positive. A non-integer column in a single row connects that
-/// row with the outside. For each node with a demand, the first cut is the cut whose arcs are least open at the point.
-/// The arcs of this cut are then opened to find the next cut behind it, and so on (the nested cuts and the creep flow
+/// row with the outside. For each node with a demand, the first cut is a minimum cut of the capacities that are open at
+/// the point. The arcs of each cut are then opened to find the next cut behind it (the nested cuts and the creep flow
 /// of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
@@ -133,8 +133,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// For each arc, computes the distance between the current value of the integer that opens the arc and the value
-    /// that closes the arc. The distance is negative if there is no such integer.
+    /// For each arc, computes the distance between the current value of the integer variable that opens the arc and the
+    /// value at which the arc is closed. The distance is negative if no integer variable opens the arc.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -166,9 +166,9 @@ private:
                 (opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]));
         flow_ = 0.0;
     }
-    /// Sends flow to the target until a cut is full. Flow comes from the outside, and from all nodes that flow may
-    /// leave. Returns false if the arcs of the cut are open enough. After the call, `queue_` has the nodes from which
-    /// the target can still be reached.
+    /// Sends flow to the target until the arcs of a cut are full. Flow comes from the outside, and from all nodes that
+    /// flow may leave. Returns false if the share `enough_flow` of the demand reaches the target, because no cut is
+    /// then needed. After the call, `queue_` has the nodes from which the target can still be reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
@@ -177,7 +177,7 @@ private:
         }
         return false;
     }
-    /// Opens the arcs that enter the nodes in `queue_`. Returns false if there are no such arcs.
+    /// Opens the arcs that lead from other nodes to the nodes in `queue_`. Returns false if no arc leads to `queue_`.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)
@@ -188,7 +188,7 @@ private:
             }
         return opened;
     }
-    /// A source from which the target can be reached; `none` if there is none.
+    /// A source from which the target can be reached; `none` if there is no such source.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;

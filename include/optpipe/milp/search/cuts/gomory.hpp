@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::search {
 
-/// Gomory's mixed-integer cuts (1960). The cuts are made from the tableau rows of fractional integers. The most
-/// fractional integers come first.
+/// Gomory's mixed-integer cuts (1960). The cuts are made from the tableau rows of integer variables with fractional
+/// values. The most fractional variables come first.
 inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_rounding& rounding, cut_pool& pool) {
     constexpr cut_parameters with{};
     const auto last = rounding.effort() + with.gomory_effort;

@@ -17,7 +17,7 @@
 namespace optpipe::milp::search {
 
 /// Probes binaries at the root. A value that leads to a contradiction is excluded. If a value of a binary implies a
-/// bound of another column, the bound is kept as a cut `y <= u + (v - u) x`. Such a cut is used when a point violates
+/// bound of another column, the bound is kept as a cut `y <= u + (v - u) x`. A kept cut is used when a point violates
 /// it.
 class implied_bounds {
 public:
@@ -72,11 +72,11 @@ private:
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// Bounds are kept only for non-integer columns, because most bounds of integers follow from the rows.
+    /// Bounds are kept only for non-integer columns, because most bounds of integer variables follow from the rows.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
-    /// The cut -y + (implied - root) x <= -root. It says that y is at least `root`, and at least `implied` if x is 1.
-    /// Here y is the column of `b`, or its negative if `b` is an upper bound. x is the binary `j` if `one` is true, and
-    /// its complement otherwise.
+    /// The cut -y + (implied - root) x <= -root. The cut says that y is at least `root`. If x is 1, the cut says that y
+    /// is at least `implied`. Here y is the column of `b`, or its negative if `b` is an upper bound. The binary x is
+    /// column `j` if `one` is true, and the complement of column `j` otherwise.
     static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
         cut c;
         c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});

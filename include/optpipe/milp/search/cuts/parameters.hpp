@@ -9,8 +9,9 @@ namespace optpipe::milp::search {
 /// Limits of the separators, and the choice of cuts. Not tuned. Effort is the number of visits of a term. Ten million
 /// visits take a few hundredths of a second.
 struct cut_parameters {
-    /// A cut is added only if its distance from the point is at least `least_efficacy`, because nearer cuts change
-    /// little. A pool deletes a cut after `most_idle_rounds` consecutive rounds with a smaller distance.
+    /// A cut is added only if its distance from the point is at least `least_efficacy`, because a cut very near the
+    /// point changes little. A pool deletes a cut whose distance stays below `least_efficacy` for `most_idle_rounds`
+    /// consecutive rounds.
     double least_efficacy = 1e-4;
     std::size_t most_idle_rounds = 5;
     /// Largest cosine between two cuts of one round. Cuts that are more parallel add little.
@@ -35,15 +36,15 @@ struct cut_parameters {
     std::size_t most_aggregated_rows = 6;
     std::size_t most_failures = 500;
     std::size_t aggregation_effort = 10'000'000;
-    /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
+    /// A row counts as tight if the distance of its activity from a side is below this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
     /// Number of members from which cliques are grown. The most fractional members come first.
     std::size_t most_clique_starts = 200;
 
-    /// Limits of variable bounds: the number per column, and the largest coefficient. Few bounds are enough, because
-    /// more are seldom tight at one point. With a larger coefficient, a column could move although its binary is 0
-    /// within the tolerance (y ≤ 1e7 x).
+    /// Limits of variable bounds: the number per column, and the largest coefficient. Few bounds per column are enough,
+    /// because only few of them are tight at one point. With a large coefficient, as in y ≤ 1e7 x, the column y could
+    /// move although its binary x is 0 within the tolerance.
     std::size_t most_bounds_per_column = 20;
     double largest_bound_coefficient = 1e5;
 
@@ -52,10 +53,10 @@ struct cut_parameters {
     double least_violation = 1e-4;
 
     /// Limits of cut sets. The effort per round is the number of visits of an arc. The effort of a round takes some
-    /// hundredths of a second, and each round continues where the previous round ended. No cut is needed if the share
-    /// `enough_flow` of the demand can flow. `creep` is added to the capacity of each arc. If the arcs of several cuts
-    /// are closed, `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number of search
-    /// nodes.
+    /// hundredths of a second, and each round continues where the previous round ended. A node needs no cut if the
+    /// share `enough_flow` of its demand can reach it. `creep` is added to the capacity of each arc. If the arcs of
+    /// several cuts are closed, `creep` selects the cut with the fewest arcs. On 31 networks, `creep` halves the number
+    /// of search nodes.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

@@ -25,36 +25,36 @@ struct row_multiplier {
 
 /// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Least distance from the point to a cut. Nearer cuts are dropped.
+    /// Least distance from the point to a cut. Cuts nearer to the point are dropped.
     double least_efficacy = 1e-3;
     /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients that are tried as divisors of the sum. The best divisor is then divided by each number in
-    /// `shares`, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor, divided by each number in
+    /// `shares`, is also tried, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers that are also tried with their distance measured from the other bound.
+    /// Number of integer variables for which the rounding is also tried with the distance from the other bound.
     std::size_t most_flips = 30;
-    /// After division, the side must be at least this far from the integers below and above. If the side is too near
-    /// the integer below, the cut is weak. If the side is too near the integer above, coefficients are large.
-    /// Coefficients stay small if the side itself is small, like a demand divided by the capacity of an arc. A small
-    /// side needs only the distance `least_rest` from the integer above. This distance is ten times the integrality
-    /// tolerance. Within 6 s, 30 of 31 networks whose arcs can carry all demand are solved to optimality. Without the
-    /// rule for small sides, 11 of these networks are.
+    /// After division, the right-hand side must be at least this far from the nearest integers. The cut is weak if its
+    /// right-hand side is too near the integer below. The cut has large coefficients if its right-hand side is too near
+    /// the integer above. A small right-hand side, such as a demand divided by the capacity of an arc, doesn't make
+    /// coefficients large. A small right-hand side needs only the distance `least_rest`, which is ten times the
+    /// integrality tolerance, from the integer above. Within 6 s, 30 of 31 networks whose arcs can carry all demand are
+    /// solved to optimality. Without the rule for small right-hand sides, 11 of the 31 networks are solved.
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound from which the column's distance can be left out of the rounded sum. With
-/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum. With `relaxing`, only
+/// integer variables stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer.
-/// `bound_choice` may select the other bound of columns that aren't integers. The sum is divided by one of its
+/// the relaxation. Columns and slacks are measured from the nearer of their bounds, which may depend on an integer
+/// variable. `bound_choice` may select the other bound for non-integer columns. The sum is divided by one of its
 /// coefficients and rounded. With the multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer
-/// cut. With a node of a network and the capacities of its arcs, the result is a flow cover.
+/// cut. If the rows are a node of a network and the capacities of the node's arcs, the result is a flow cover.
 class mixed_integer_rounding {
 public:
     /// `lower` and `upper` are the bounds at the root.
@@ -157,8 +157,8 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// Measures a column from one of its bounds, which may depend on an integer. Returns false if that bound is
-    /// infinite.
+    /// Measures a column from one of its bounds, which may depend on an integer variable. Returns false if the chosen
+    /// bound is infinite.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;
@@ -184,8 +184,8 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure from the upper bound. If the two bounds are equally near, chooses the one with which the
-    /// column isn't in the cut, or is replaced by an integer.
+    /// Whether to measure the column from its upper bound. If both bounds are equally near, the preferred bound is the
+    /// one that removes the column from the cut or replaces it by an integer variable.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
         const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
@@ -195,8 +195,8 @@ private:
         right_ += by;
         right_size_ += std::abs(by);
     }
-    /// Terms that cancel each other leave a remainder. Replaces the remainder by its least value. Returns false if
-    /// there is no least value.
+    /// Replaces the terms of column `j`, which nearly cancel, by the least value of their sum. Returns false if the sum
+    /// has no least value.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
@@ -220,8 +220,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// The divisor with the most effective rounding. Integers are flipped if measuring them from the other bound is
-    /// better.
+    /// The divisor with the most effective rounding. An integer variable is flipped (measured from its other bound) if
+    /// this makes the rounding more effective.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {
@@ -243,7 +243,7 @@ private:
         }
         return best;
     }
-    /// The divisors to try: 1, and the coefficients of integral terms with values strictly between their bounds.
+    /// The divisors to try are 1 and the coefficients of integral terms with values strictly between their bounds.
     [[nodiscard]] std::vector<double> divisors() const {
         std::vector<double> result{1.0};
         for (const auto& p : parts_) {
@@ -255,7 +255,7 @@ private:
         }
         return result;
     }
-    /// The parts that may be flipped. Parts that are nearest to the middle of their bounds come first.
+    /// The parts that may be flipped, beginning with the parts nearest to the middle of their bounds.
     [[nodiscard]] std::vector<std::size_t> flippable() const {
         std::vector<std::pair<double, std::size_t>> found;
         for (std::size_t k = 0; k < parts_.size(); ++k)
@@ -274,7 +274,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// The approximate efficacy of a rounding. Distances are measured in terms of the parts, not of the columns.
+    /// The approximate efficacy of a rounding, with distances in the space of the parts instead of the columns.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(divisor)) return 0.0;
@@ -293,8 +293,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether a small remainder of the side can be a demand, which is small compared with the capacities. The
-    /// remainder must be larger than an error within the tolerance of rows.
+    /// Whether the remainder of the right-hand side can be a demand. A demand is small compared with the capacities,
+    /// but larger than an error within the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
@@ -342,7 +342,7 @@ private:
     std::vector<part> parts_;
     double right_ = 0.0;
     double right_size_ = 0.0;   ///< sum of the magnitudes of the terms of `right_`
-    bool has_capacity_ = false; ///< whether a part is measured from a bound that depends on an integer
+    bool has_capacity_ = false; ///< whether a part is measured from a bound that depends on an integer variable
     bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;
 };

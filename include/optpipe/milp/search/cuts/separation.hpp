@@ -47,8 +47,8 @@ public:
         }
     }
 
-    /// The relaxation must have been solved before the call. It is solved again after each round of cuts. Returns false
-    /// if the relaxation has no optimal point in the end. `on_bound` is called with each new bound.
+    /// The relaxation must have been solved before the call. The relaxation is solved again after each round of cuts.
+    /// Returns false if the last solve finds no optimal point. `on_bound` is called with each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
         const auto& p = *context_->instance;
         const clique_table cliques{p, lower_, upper_};

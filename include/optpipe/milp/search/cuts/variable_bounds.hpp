@@ -22,7 +22,7 @@ struct variable_bound {
     [[nodiscard]] double at(std::span<const double> point) const { return constant + coefficient * point[integer]; }
 };
 
-/// Bounds of non-integer columns that depend on an integer. Rows with two terms define such bounds.
+/// Collects rows with two terms, which bound a non-integer column by a multiple of an integer variable.
 class variable_bounds {
 public:
     explicit variable_bounds(const problem& p) : problem_{&p}, lower_(p.columns()), upper_(p.columns()) {
@@ -30,7 +30,7 @@ public:
             add(p.row_entries(i), p.row_lower[i], p.row_upper[i]);
     }
 
-    /// Adds the bounds of a row. Rows without two terms, or without exactly one integer, are ignored.
+    /// Adds the bounds that a row implies. Only rows with two terms and exactly one integral column are used.
     void add(std::span<const entry> entries, double low, double up) {
         if (entries.size() != 2) return;
         const bool first = !problem_->is_integer(entries[0].column);

@@ -10,9 +10,9 @@
 
 namespace optpipe::milp::search {
 
-/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005). Fixes the integers that have the same
-/// value in the incumbent as in the relaxation, and solves the remaining problem. Empty if too few integers have the
-/// same value in both.
+/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005). Fixes the integer variables that have
+/// the same value in the incumbent as in the relaxation, and solves the remaining problem. Empty if too few variables
+/// can be fixed.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,

@@ -27,8 +27,8 @@ struct locks {
     }
 };
 
-/// Rounds each fractional integer in a direction that no row blocks. If there is no such direction, rounds to the
-/// nearer integer. Empty if the rounded point violates a row.
+/// Rounds each fractional integer variable in a direction that no row blocks. If rows block both directions, rounds to
+/// the nearer integer. Empty if the rounded point violates a row.
 [[nodiscard]] inline std::optional<std::vector<double>> round_by_locks(const problem& p, const locks& l,
                                                                        std::span<const double> point) {
     std::vector<double> values(point.begin(), point.end());

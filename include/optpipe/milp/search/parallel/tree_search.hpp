@@ -40,7 +40,8 @@ struct tree_search_parameters {
     /// Number of conflicts without progress after which the prover gets only half of the tree's effort. With fewer
     /// conflicts, the prover gets as much effort as the tree.
     std::size_t stall_limit = 2'000;
-    /// Largest number of global bounds that are kept until all workers have applied them. Later bounds are dropped.
+    /// Largest number of global bounds that are kept until all workers have applied them. Bounds beyond this number are
+    /// dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
@@ -74,7 +75,7 @@ public:
         has_tree_ = true;
         account();
     }
-    /// May only be called where TBB may start tasks, in the caller's arena.
+    /// Call this only inside the caller's arena, because it starts TBB tasks.
     void run() {
         if (deterministic())
             run_deterministic();
@@ -130,9 +131,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress.
-    /// The prover then gets the same share of effort as on one thread. Other threads run the prover if the tree has no
-    /// nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress,
+    /// with the same share of effort as on one thread. Other threads run the prover if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -345,8 +345,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// `waiting_` is the number of threads without a node. `waits_in_prover_` tells whether one of them runs the
-    /// prover, and `leave_prover_` calls this thread back to the tree.
+    /// `waiting_` is the number of threads without a node. `waits_in_prover_` tells whether a waiting thread runs the
+    /// prover. `leave_prover_` calls a thread in the prover back to the tree.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

@@ -99,9 +99,9 @@ public:
         }
     }
 
-    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If a row implies a bound of a
-    /// continuous column that crosses the other bound, the two bounds are made equal. The row itself then reports a
-    /// conflict, because the tolerance is known there.
+    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If the implied bound of a
+    /// continuous column crosses the column's other bound, the two bounds are made equal. The row itself reports the
+    /// conflict, because the row's slack decides whether there is one.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -291,7 +291,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Makes the false literal the clause's second literal, and looks for another literal to watch in its place.
+    /// Moves the false literal to the clause's second position, and looks for another literal to watch there.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);
@@ -344,13 +344,14 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column. The term may rise by no more than `room` above `least · weight`.
+    /// Tightens the opposite bound of a term's column, so that the term rises by no more than `room` above `least ·
+    /// weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
     /// The literal that follows if a term may rise by no more than `room`. Empty if the literal isn't new, or if it
-    /// tightens a bound too little. An integer may exceed the bound by `grace`.
+    /// tightens a bound too little. The bound of an integer variable may be too tight by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

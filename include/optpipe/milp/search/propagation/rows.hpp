@@ -20,12 +20,13 @@ struct signed_term {
     bound_index bound = 0;
 };
 
-/// One side of a row in terms of bounds. The sum of the terms is the row's least activity, and must be at most `limit`.
+/// One side of a row, expressed by bounds of columns. The sum of the terms is the row's least activity, and must be at
+/// most `limit`.
 struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// A violation of the limit is a contradiction only if it exceeds this slack.
+    /// A violation of the limit is a contradiction only if the violation exceeds this slack.
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;
@@ -123,8 +124,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// Finds the weakest visible literals with which the row still implies `target`. If there is no target, the literals
-/// must still contradict the row. The literals that are latest on the trail are weakened first.
+/// Finds the weakest visible literals with which the row still implies `target`. Without a target, finds the weakest
+/// visible literals that still contradict the row. The literals that are latest on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
@@ -200,7 +201,7 @@ private:
             out.push_back(p.needed);
         }
     }
-    /// Weakens a literal to a lower value, as far as the surplus allows. Returns the surplus used.
+    /// Lowers the value of a literal as far as the surplus allows. Returns the part of the surplus that was used.
     double weaken(part& p, double surplus) {
         const double value = p.needed.value;
         double weakest = value - surplus / p.weight;

@@ -22,8 +22,8 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The integer columns that are fractional at the point. If some of them have a higher priority than others, only those
-/// with the highest priority are returned.
+/// The integer columns that are fractional at the point. If branching priorities differ, only the columns with the
+/// highest priority are returned.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -47,7 +47,7 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Number of observations in each direction that make a pseudocost reliable. With fewer observations, less time is
+    /// Number of observations in each direction that make a pseudocost reliable. With a smaller number, less time is
     /// spent at the top of the tree. Achterberg, Koch and Martin use 8.
     std::size_t reliable = 4;
     /// Largest number of columns that are tried at a node. Trials also end once `lookahead` consecutive columns aren't
@@ -57,8 +57,8 @@ struct branching_parameters {
     /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
     /// higher cost.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first even if its integer is farther away by up to this distance (in units of the
-    /// column). Increasing a column usually has more consequences than decreasing it.
+    /// The up child is searched first unless rounding up moves the column farther than rounding down by more than this
+    /// distance. Increasing a column usually has more consequences than decreasing it.
     double up_margin = 0.2;
 };
 
@@ -70,8 +70,8 @@ public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is the bound of the current relaxation. After the call, the relaxation is the same as before, but its
-    /// basis has been set again.
+    /// `bound` is the bound of the current relaxation. The call leaves the relaxation unchanged, but sets its basis
+    /// again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),

@@ -25,16 +25,16 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". The sum holds for every point of the
-/// relaxation within the cutoff. If the bounds contradict the sum, the relaxation has no such point. The proof doesn't
-/// depend on rounding errors of the linear solver.
+/// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". Every point of the relaxation within the
+/// cutoff satisfies this sum of rows. If the bounds contradict the sum, the relaxation has no point within the cutoff.
+/// The proof doesn't depend on rounding errors of the linear solver.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
     /// `multipliers` has one value per row, which is positive for a lower side. `share` is the multiplier of the
-    /// objective. If `share` is 0, the row can prove that there is no point at all. The proof must then hold for any
+    /// objective. If `share` is 0, the row can prove that there is no point at all, so the proof must hold for any
     /// noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
@@ -56,7 +56,7 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// Removes terms that are too small to count. The least values of these terms within the bounds at the root go into
+    /// Replaces terms that are too small to count by their least values within the bounds at the root, which go into
     /// the limit.
     void normalize(const domains& d) {
         terms_.clear();
@@ -83,7 +83,7 @@ public:
     /// The limit used for tightening bounds. The limit includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
     /// The noise of the row. The bounds contradict the row only if they violate the limit by more than this noise plus
-    /// the rounding errors of this class.
+    /// the rounding errors of the sum.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict the row by more than its noise and the possible rounding errors.

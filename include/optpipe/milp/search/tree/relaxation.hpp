@@ -87,7 +87,7 @@ public:
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
-    /// The effort of `iterations` iterations on a program in which rows and columns together number `lines`.
+    /// The effort of `iterations` iterations. `lines` is the number of rows plus the number of columns.
     [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
@@ -126,8 +126,8 @@ public:
         }
         solver_.add_rows(rows);
     }
-    /// The cuts that aren't tight at the point of the last solve, because their rows are basic. Only cuts from index
-    /// `first` on are examined.
+    /// The cuts with basic rows, which aren't tight at the point of the last solve. Only cuts from index `first` on are
+    /// examined.
     [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
         const auto statuses = solver_.current_basis().rows;
         std::vector<std::size_t> loose;
@@ -154,8 +154,8 @@ private:
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// The memory limit that lets the solver grow by at most `left`, including the additional memory during a
-    /// factorization.
+    /// The memory limit with which the solver may grow by at most `left` bytes. The additional memory during a
+    /// factorization counts as growth.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
@@ -172,8 +172,8 @@ private:
     [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
         return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
     }
-    /// Solves with sides that are moved outwards by more than the noise. If this wider program is infeasible, the
-    /// original is infeasible by more than the noise.
+    /// Moves the sides of all rows outwards by more than their errors (noise), and solves this wider program. If the
+    /// wider program is infeasible, the original program is infeasible by more than the noise.
     lp_status solve_wider(const simplex_limits& limits) {
         constexpr double times = 10.0;
         const auto lower = solver_.program().row_lower;

@@ -30,11 +30,10 @@ namespace optpipe::milp::search {
 
 /// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Effort of a dive in row visits. Other work is converted by its duration. After a dive, other workers can take
-    /// over nodes.
+    /// Effort of a dive in row visits. Work of other kinds is converted to row visits by its duration. After a dive,
+    /// other workers can take over nodes.
     std::size_t effort_per_dive = 10'000'000;
-    /// Largest number of rounds of propagation and relaxation at a node. Rounds go on only while each round fixes
-    /// something.
+    /// Largest number of rounds of propagation and relaxation at a node. A round that fixes nothing is the last round.
     std::size_t most_rounds = 4;
     /// Number of learned clauses at which half of them are deleted.
     std::size_t most_learned = 5000;
@@ -46,8 +45,8 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Largest number of nodes in a pause. A pause is a number of nodes at which the worker requests no user cuts,
-    /// because the last request gave none. Each pause is about twice as long as the previous one.
+    /// Longest pause between two requests for user cuts, in nodes. A worker pauses its requests if the last request
+    /// gave no cuts. Each pause is about twice as long as the previous pause.
     std::size_t longest_pause = 31;
 };
 
@@ -63,8 +62,8 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer if nodes are expensive. The
-    /// remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
+    /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer nodes if they are expensive.
+    /// The remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
     /// remove nodes from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
@@ -91,7 +90,7 @@ public:
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// Total effort in row visits. Work of the relaxation is converted by its duration.
+    /// Total effort in row visits. Work of the relaxation is converted to row visits by its duration.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
@@ -166,9 +165,9 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point with rounded integers. If the rounded point isn't a solution, solves for the
-    /// continuous columns again. Returns false if there is no solution. Contract: the integers of the point are
-    /// integral within the tolerance.
+    /// Offers the relaxation's point with rounded integer variables. If the rounded point isn't a solution, solves for
+    /// the continuous columns again. Returns false if there is no solution. Contract: in the relaxation's point,
+    /// integer variables are integral within the tolerance.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -177,8 +176,8 @@ public:
         static_cast<void>(offer(values));
         return true;
     }
-    /// Solves for the continuous columns with the integers fixed at `values`. Returns false if there is no solution.
-    /// The call changes the relaxation's point.
+    /// Solves for the continuous columns with the integer variables fixed at `values`. Returns false if there is no
+    /// solution. The call changes the relaxation's point.
     bool complete(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
             if (context_->instance->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
@@ -340,8 +339,8 @@ private:
     }
 
     /// Handles an integral point of the relaxation. The point is a solution unless rounding it violates a row. The node
-    /// is closed if the bound of the relaxation reaches the cutoff, except for rounding errors. Otherwise, the search
-    /// branches on the integer that is farthest from its rounded value.
+    /// is closed if the bound of the relaxation reaches the cutoff within rounding errors. If the node isn't closed,
+    /// the search branches on the integer variable that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
@@ -367,8 +366,9 @@ private:
         return farthest;
     }
 
-    /// Branches without a point of the relaxation, by halving an open domain. Values beyond huge numbers in an infinite
-    /// domain stay unresolved, so that searching the remaining values doesn't count as a proof.
+    /// Branches on an integer variable when the relaxation has given no point. The branches halve the variable's
+    /// domain. If all unfixed domains are infinite and have only huge values, the node stays unresolved. The bound of
+    /// the search never rises above the bound of an unresolved node.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
