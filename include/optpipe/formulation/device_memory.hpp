@@ -23,9 +23,9 @@ namespace optpipe::formulation {
 /// which `weight_stash` is larger than the restored stash (`extra`) counts from the start of an I that isn't part of a
 /// full backward.
 ///
-/// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory. They
-/// count until the end of the operation that frees the memory. This operation may run on another rank. Memory of keys,
-/// values and edges rises at the starts of F and gradients.
+/// Attention keys and values, and the memory that edges hold, count from the start of the operation that takes the
+/// memory. They count until the end of the operation that frees the memory, which may run on another rank. Memory of
+/// keys, values and edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {
@@ -209,7 +209,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is certainly on the host, because its offload has ended, and its reload hasn't started.
+    /// Whether the stash of y is on the host: its offload has certainly ended, and its reload certainly hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);

@@ -24,9 +24,9 @@ struct formulated {
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. This is
-    /// so if the model excludes no optimum, and every solution of the model is a schedule. If a model is neither exact
-    /// nor pooled, its bound doesn't hold for all schedules.
+    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. Such a
+    /// model excludes no optimum, and all its solutions are schedules. If a model is neither exact nor pooled, its
+    /// bound doesn't hold for all schedules.
     bool is_exact = true;
     /// Whether the model is a relaxation. If so, its bound holds, but its solutions may not be schedules.
     bool is_pooled = false;

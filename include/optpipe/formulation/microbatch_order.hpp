@@ -12,8 +12,8 @@ namespace optpipe::formulation {
 /// Whether the operations of each kind and stage run in the order of microbatches. The following paragraphs show when
 /// this order excludes no optimum.
 ///
-/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. In any schedule, the k-th F of every
-/// stage can thus be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
+/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. So in any schedule, the k-th F, the
+/// k-th gradient and the k-th W of every stage can be renumbered as those of microbatch k. The first k forwards of a
 /// stage have k different predecessors on the previous stage, and all of these end in time. Therefore the k-th forward
 /// of the previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the
 /// gradients of the next stage and their own forwards, and to weight gradients, whose predecessors are input gradients.
@@ -22,8 +22,9 @@ namespace optpipe::formulation {
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage. A fills the bubbles at both
-/// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. In the order
-/// of microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
+/// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. If
+/// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold with transfers
+/// as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the weight gradients of a stage follow the order of its input gradients, because all weight stashes are alike. (If
 ///   a backward may be full, this holds for the weight gradients of split backwards.)
@@ -32,10 +33,10 @@ namespace optpipe::formulation {
 /// the same option. The two statements above hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice. These inputs
-/// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
-/// sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage follow the
-/// order of its input gradients if these weight gradients cost the same.
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, and all of
+/// these inputs have the same delay. Memory depends only on the number of operations of each list and kind. The first
+/// slices of sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage
+/// follow the order of its input gradients if these weight gradients cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

@@ -156,7 +156,8 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// For two transfers that exclude each other, whether a comes before b if both take place. Empty for other pairs.
+    /// Returns the literal for "a comes before b if both take place", where a and b are transfers that exclude each
+    /// other. Returns nothing for any other pair of operations.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;
@@ -168,9 +169,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computation that a transfer comes after (`forward_of`), and the computation that it comes before
-    /// (`needs_stash`). The former is its F, the latter its gradient or recomputation. If transfers are pooled, the
-    /// m-th transfer comes after the m-th F and before the last gradient.
+    /// `forward_of(a)` is the computation before transfer a, and `needs_stash(a)` is the computation after transfer a.
+    /// These are the F of the stash, and its gradient or recomputation. If transfers are pooled, the m-th transfer
+    /// comes after the m-th F and before the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -230,7 +231,7 @@ public:
         }
         return known.value;
     }
-    /// A literal that can only be true if all of `parts` are true. It may be false in any case.
+    /// A literal that may be true only if all of `parts` are true.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {

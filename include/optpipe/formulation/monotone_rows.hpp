@@ -7,9 +7,9 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities in which one of the three orders is known. They state that an operation after b comes after
-/// all predecessors of b. For example, "W of b before F of a" implies "I of b before F of a". If microbatches keep
-/// their order, "W of b before F of a" also implies "W of b before F of a + 1" and "W of b − 1 before F of a".
+/// Triangle inequalities in which one of the three orders is known. Each row states that an operation after b comes
+/// after all predecessors of b. For example, "W of b before F of a" implies "I of b before F of a". If microbatches
+/// keep their order, "W of b before F of a" also implies "W of b before F of a + 1" and "W of b − 1 before F of a".
 /// Transfers have monotone rows, too.
 class monotone_rows {
 public:

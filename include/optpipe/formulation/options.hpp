@@ -20,17 +20,17 @@ struct strengthenings {
     bool propagation = true;
     /// Adds rows that state that an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// Adds rows that state that no operation ends before all its predecessors on its rank have run.
+    /// Adds the constraint that no operation ends before all its predecessors on its rank have run.
     bool load = true;
     /// Adds Zero Bubble's rows, which state that the step doesn't end before all successors of an operation have run.
     bool tails = true;
     /// Adds rows on memory × time, which state that a minimum number of stashes must be offloaded if the makespan is
     /// short.
     bool memory_area = true;
-    /// Adds rows that state that the transfers of a link fit between the first forward and the last gradient.
+    /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;
-    /// Adds all triangle inequalities among the orders of a rank's computations. These are n³/3 rows for n
-    /// computations.
+    /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
+    /// n³/3 rows.
     bool triangles = false;
 };
 

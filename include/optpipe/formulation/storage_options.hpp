@@ -55,8 +55,8 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// A recomputation that doesn't take place is an instant: P_cb = P_gb for each other computation b of the rank, and E_c
-/// is the start of the gradient g.
+/// Places a recomputation that doesn't take place at the start of the gradient g, with no duration. P_cb = P_gb for
+/// each other computation b of the rank, and E_c is the start of g.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
@@ -82,8 +82,8 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A backward may only be full with options for which a full backward may be better. With other options, I and W are
-    // never worse.
+    // A full B may be chosen only with storage options for which it may be better than I and W. With all other options,
+    // I and W are never worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);

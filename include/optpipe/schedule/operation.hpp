@@ -87,8 +87,7 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` have the same stage, kind and microbatch. The storage option doesn't matter, nor does being part
-/// of a pair.
+/// Whether `a` and `b` have the same stage, kind and microbatch. Storage options and pairs are ignored.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }

@@ -19,11 +19,11 @@ namespace optpipe::detail {
 /// per sequence.
 ///
 /// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
-/// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't
-/// start before k + 1 operations of each predecessor chain have ended, whichever they are. Likewise, if k + 1
+/// each predecessor chain, and no two operations of the chain wait for the same operation. So operation k of a chain,
+/// counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
-/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device. RECOMPUTE
-/// doesn't count.
+/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
+/// Recomputation is ignored.
 template <pipeline_graph Graph> class chain_maker {
 public:
     explicit chain_maker(const basic_problem<Graph>& p)

@@ -75,7 +75,7 @@ struct chain_system {
     std::vector<std::size_t> rank_of{};
     /// Position of a chain among those of its rank.
     std::vector<std::size_t> place{};
-    /// Predecessors ([0]) and successors ([1]) of each chain.
+    /// Links to the predecessors ([0]) and to the successors ([1]) of each chain.
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 

@@ -49,7 +49,7 @@ struct memory_ramp {
 
 /// The operations of a rank that take memory, counted from the first start, or the operations that release memory,
 /// counted back from the last end. The memory taken within a given time is at most the optimum of a fractional knapsack
-/// plus the memory of one operation. That operation hasn't ended yet, but takes its memory at its start.
+/// plus the memory of one operation that has taken its memory at its start, but hasn't ended yet.
 class ramp_operations {
 public:
     /// Adds `count` operations, each of which takes `size` and runs for `length`.
@@ -83,9 +83,9 @@ private:
     double largest_ = 0.0;
 };
 
-/// The least time in which `area` fits under `limit`, between the two ramps. Either ramp may be left out. The chosen
-/// ramps count only if the first ends before the second begins. The area that fits then grows with the time, so no
-/// shorter time is enough.
+/// The least time in which `area` fits under `limit` between the ramps `up` and `down`. The result is the largest time
+/// over all choices of ramps: both ramps, one of them, or none. A choice counts only if its ramps don't overlap. The
+/// area that fits between ramps without overlap grows with the time, so no shorter time is enough.
 inline double least_time(double area, double limit, const memory_ramp& up, const memory_ramp& down) {
     double best = 0.0;
     for (const auto& first : {up, memory_ramp{}})

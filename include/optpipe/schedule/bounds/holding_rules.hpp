@@ -68,7 +68,7 @@ private:
         return [&](std::size_t z) { return ended_[z]; };
     }
     /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must follow
-    /// that one, come later.
+    /// operation n, come later.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;

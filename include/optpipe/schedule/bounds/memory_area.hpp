@@ -33,9 +33,8 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest sum of the given sizes that is at most `limit`. Each size may be used any number of times. Memory in use
-/// is such a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
-/// examine.
+/// The largest number up to `limit` that is a sum of given sizes, each taken any number of times. Memory in use is such
+/// a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -102,10 +101,10 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
     return result;
 }
 
-/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. If it is offloaded, it
-/// occupies the rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
-/// stashes must fit under the limit within the window of the rank. The required transfers must fit on the rank's copy
-/// engines and on its link.
+/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. An offloaded stash
+/// occupies its rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
+/// stashes must fit under the limit within the window of the rank. The rank's copy engines and its link must have
+/// enough time for the required transfers.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
@@ -165,8 +164,8 @@ private:
         double out;
         double in;
     };
-    /// An area (memory × time) that must fit under `level` between the first start on the rank and the time `tail`
-    /// before the end of the step or, for a span, of the rank's work.
+    /// An area (memory × time) that must fit under `level` after the first start on the rank. The area ends at least
+    /// `tail` before the end of the step or, for a span, before the end of the rank's work.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -194,7 +193,7 @@ private:
     };
 
     /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save
-    /// that area. The result is the optimum of a fractional knapsack, so it is a lower bound.
+    /// that area. The time is a lower bound, because it is the optimum of a fractional knapsack.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

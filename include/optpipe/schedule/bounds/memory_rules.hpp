@@ -40,8 +40,8 @@ public:
 private:
     using held_stage = chain_system::held_stage;
 
-    /// The start of operation k of chain x, a forward or gradient of stage `own`. At this start, the stash of the
-    /// operation is on the device.
+    /// The start of operation k of chain x. The operation is a forward or gradient of stage `own`, and its stash is on
+    /// the device.
     struct start {
         std::size_t own = 0;
         std::size_t x = 0;
@@ -57,8 +57,8 @@ private:
         amounts least{};
         amounts most{};
     };
-    /// Two lower bounds on the memory in use. The first bound counts stashes, minus the memory that can be offloaded.
-    /// The second bound counts the stashes of stages that never offload, and the stash of the operation that starts.
+    /// Two lower bounds on the memory in use. `some_offloaded` counts stashes, minus the memory that can be offloaded.
+    /// `all_offloaded` counts the stashes of stages that never offload, and the stash of the operation that starts.
     /// Both bounds are sums over stages, and include the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
@@ -127,8 +127,9 @@ private:
         return true;
     }
     /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
-    /// each forward that has run, and falls with each weight gradient that has run. Each gradient that has run adds to
-    /// the memory if the stage's stashes count as offloaded, and reduces it otherwise.
+    /// each forward that has run, and falls with each weight gradient that has run. If the stage's stashes count as
+    /// offloaded, the memory in use also grows with each gradient that has run. If the stashes count as kept, it falls
+    /// with each gradient.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -186,8 +187,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be on the host at some moment from `early` to `late`. Its offloads can end by that
-    /// moment, and its reloads can still end in time.
+    /// The most memory that can be on the host at some moment from `early` to `late`. A stash is on the host only if
+    /// its offload can end before that moment, and its reload can end in time after that moment.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {

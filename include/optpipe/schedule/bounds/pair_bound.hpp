@@ -21,8 +21,8 @@ public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
-    /// The least price for which items of this total amount can be taken. If all items together have a smaller amount,
-    /// it is the price of all items.
+    /// The least price for which items of this total amount can be taken. If all items together have less than
+    /// `amount`, returns the price of all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -174,8 +174,7 @@ private:
         }
         return all.most_amount(limit.value());
     }
-    /// The bound on the makespan if all forwards end before any backward starts. In this case, no operation is in a
-    /// pair.
+    /// The bound on the makespan if all forwards end before any backward starts, so that no pairs are possible.
     [[nodiscard]] double one_after_the_other() const {
         const double load = p_->load(rank_).value();
         return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
@@ -218,8 +217,7 @@ private:
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;
-    // The earliest starts of any forward and of any backward, and the least times after the end of any forward and of
-    // any backward.
+    // Earliest starts, and least times after the ends, over all forwards and over all backwards.
     duration first_forward_ = duration::unlimited();
     duration first_backward_ = duration::unlimited();
     duration after_forward_ = duration::unlimited();

@@ -58,8 +58,8 @@ template <pipeline_graph Graph>
 }
 
 /// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
-/// two operations. Each element of the result is a full set of prices. Which set is best depends on the bound, because
-/// `pair_bound` adds back the prices of operations that are in no pair.
+/// two operations. Each element of the result has a price for every operation. No element is best for all bounds,
+/// because `pair_bound` adds back the prices of operations that are in no pair.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
                                                              const pairable_cells& cells) {

@@ -13,9 +13,9 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. Contract: `validate` accepts the problem. The rules (precedence, one machine,
-/// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
-/// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
+/// if propagation refutes every schedule. Contract: `validate` accepts the problem. Propagation applies the rules that
+/// a tree search applies before its first decision (precedence, one machine, memory). The rules count the forwards,
+/// gradients and weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -27,11 +27,10 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
-/// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
-/// Times are measured from the start of the step. If the objective is a span, they are measured from the first start on
-/// the rank of stage 0. A full backward
-/// is an I followed at once by a W.
+/// The orders and windows that propagation deduces for all schedules with an objective of at most a horizon
+/// (`propagation_bound`). `microbatch` is the position of an operation among those of its kind and stage, in the order
+/// in which they run. Times are measured from the start of the step or, if the objective is a span, from the first
+/// start on the rank of stage 0. A full backward is an I followed at once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -112,7 +111,7 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
-    /// Whether propagation was stopped. Once it is stopped, nothing more is propagated.
+    /// Whether propagation was stopped. After a stop, nothing more is propagated.
     bool is_stopped() {
         if (stop_()) passes_ = 0;
         return passes_ == 0;
@@ -196,8 +195,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule that an operation starts after its predecessors. They are in its own chain, on other devices
-    /// and on its own device. Operations are visited in the order of time, so that changes propagate in one pass.
+    /// Applies the rule that an operation starts after its predecessors in its own chain, on its own device and on
+    /// other devices. Operations are visited in the order of time, so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];

@@ -40,8 +40,8 @@ struct structural_bounds {
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
     /// k < 2m stashes per rank and no offloading.
     duration v_placement{};
-    /// The largest objective that propagation at the root refutes (`propagation_bound`). Its rules cover precedence,
-    /// one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
+    /// The largest objective that propagation at the root refutes (`propagation_bound`). Propagation applies rules for
+    /// precedence, one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
     duration propagation{};
 
     /// The largest of all the bounds.
@@ -146,7 +146,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
-/// For each bound, the larger of its two values.
+/// For each bound, the larger of the values in `a` and `b`.
 constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
     structural_bounds best;
     for (const auto& [name, member] : structural_bound_names)

@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// Bounds on the operations of one kind on one stage, in the order in which they run. The head of the m-th operation is
-/// the least time before its start. Its tail is the least time after its end.
+/// Least times before and after the operations of one kind on one stage. `head[m]` is the least time before the start
+/// of the m-th operation, and `tail[m]` is the least time after its end.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
@@ -21,8 +21,8 @@ struct time_window {
 ///
 /// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
 /// kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
-/// previous stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed,
-/// a full backward is treated as I followed at once by W, which only loosens the bounds.
+/// previous stage. So the order of the stages and the order of the microbatches both lengthen heads and tails. If
+/// splitting is allowed, a full backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
 /// start on r, and tails to the last end on r. There, the stages before r's first stage have no heads and tails.
@@ -79,7 +79,7 @@ private:
             for (std::size_t m = 0; m < count_; ++m) {
                 g[m] = forward_[s].head[m] + c.forward;
                 if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
-                // Each gradient needs a forward of its own.
+                // Before gradient m starts, counted from 0, m + 1 forwards and m gradients have run.
                 const auto before = static_cast<double>(m);
                 raise(g[m], forward_[s].head[0] + (before + 1.0) * c.forward + before * p_->gradient_time(s));
                 if (!p_->is_last(s))

@@ -27,12 +27,12 @@
 
 namespace optpipe {
 
-/// A constructive planner for any valid problem. It supports unequal costs, a memory limit per rank, any placement, and
-/// offloading over shared links. The planner starts from an order with as many microbatches in flight as fit in memory
-/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. It searches for the dispatcher's
-/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when it reaches a
-/// structural bound, or has used up the effort. The number of trials follows from the size of the problem, not from a
-/// clock.
+/// A constructive planner for any valid problem. The planner supports unequal costs, a memory limit per rank, any
+/// placement, and offloading over shared links. The planner starts from an order with as many microbatches in flight as
+/// fit in memory (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. It searches for the
+/// dispatcher's best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when
+/// it reaches a structural bound, or has used up the effort. The number of trials follows from the size of the problem,
+/// not from a clock.
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
@@ -45,7 +45,7 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
     static constexpr bool any_graph = true;
 
     Policy policy{};
-    /// Limit on the dispatcher's work. The first few trials are made in any case. Not tuned.
+    /// Limit on the dispatcher's work. The first few trials are made even if they exceed the limit. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
     /// A known lower bound on the objective. If it is 0, the structural bounds are computed.

@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    /// Number of random swaps in the best order before a new descent. Not tuned.
+    /// Number of random swaps that change the best order before a new descent. Not tuned.
     static constexpr std::size_t kick = 3;
 
     using sequence_order = std::vector<std::vector<microbatch>>;

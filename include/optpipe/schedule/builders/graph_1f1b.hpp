@@ -21,10 +21,10 @@ namespace optpipe {
 namespace detail {
 
 /// A step in which every microbatch repeats the operations of the previous microbatch one period later. The period is
-/// the busiest rank's work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then
-/// their full backwards in reverse, without a gap. Every operation has a fixed time in the period, and starts at this
-/// time in the first period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B.
-/// Otherwise, a short message could cost an entire period.
+/// the time that the busiest rank works on a microbatch with mean costs. In each period a rank runs the forwards of its
+/// stages in order, then their full backwards in reverse, without a gap. Every operation has a fixed time in the
+/// period, and starts at this time in the first period in which its inputs are ready. Messages between ranks take no
+/// time, as usual for 1F1B. Otherwise, a short message could cost an entire period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -104,8 +104,8 @@ private:
 
     problem mean_;
     duration period_;
-    /// Start times of the first microbatch's operations. At first, each start time lies within the first period,
-    /// without regard to inputs.
+    /// Start times of the first microbatch's operations. Before inputs are considered, each start time lies within the
+    /// first period.
     per_stage<duration> forward_;
     per_stage<duration> backward_;
 };

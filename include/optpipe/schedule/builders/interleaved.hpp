@@ -51,7 +51,7 @@ private:
     std::size_t microbatches_;
 };
 
-/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
+/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2) in loop placement, with v stages on every rank. Microbatches
 /// go in groups of R. The forwards of a group pass a rank's first stage, then its second, and so on. The backwards pass
 /// the stages in reverse. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full
 /// backward. With v = 1, the schedule is 1F1B.

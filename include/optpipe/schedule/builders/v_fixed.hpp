@@ -27,8 +27,7 @@ template <pipeline_graph Graph>
     return even;
 }
 
-/// The largest number of stashes that a rank holds when a block of v placement is repeated, if each stash is held until
-/// its W.
+/// The largest number of stashes on one rank if a block for v placement is repeated and each stash is held until its W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
                                                           const building_block<Graph>& block) {

@@ -19,9 +19,9 @@
 namespace optpipe {
 namespace detail {
 
-/// The switches of ZB-V's heuristic: whether a weight gradient that is longer than the gap may run before a forward, or
-/// before the gradient of a rank's second stage. A weight gradient longer than the gap runs only if its rank would
-/// otherwise have idled longest.
+/// Switches of ZB-V's heuristic. The switches say whether a weight gradient longer than the gap may run before a
+/// forward, and whether it may run before the gradient of a rank's second stage. Such a weight gradient runs only if
+/// its rank would otherwise have idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
@@ -30,7 +30,7 @@ struct zero_bubble_v_switches {
 /// One run of the heuristic, which simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// If not empty, `allowed` has a time for each rank: the rank may idle that long even if all other ranks have idled
+    /// `allowed` is empty, or has one idle time per rank. A rank may idle that long even if all other ranks have idled
     /// less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
@@ -61,7 +61,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Number of forwards, and of gradients, that the first and the second stage of the rank have done.
+        /// Numbers of forwards and of gradients that the rank has done, each for its first and its second stage.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
@@ -113,8 +113,9 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// Places the forwards of the first microbatch, down the ranks and back. Until the microbatch returns, the first
-    /// stages run further forwards, as long as room remains for the forwards that must come before the first gradient.
+    /// Places the forwards of the first microbatch, down the ranks and back. Until the first microbatch returns, the
+    /// first stages run forwards of further microbatches. Memory stays free for the forwards that must come before the
+    /// first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -275,9 +276,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the
-    /// difference between the longest idle time of any rank in the previous run and the rank's own idle time in that
-    /// run.
+    /// Repeats runs as long as the longest idle time falls. The previous run determines how long a rank may idle: the
+    /// longest idle time of any rank minus the rank's own idle time.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -37,7 +37,8 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 namespace optpipe {
 namespace detail {
 
-/// The positions of each stage's weight gradients, alone or in full backwards, in the order of their starts.
+/// For each stage, the positions in `s.operations` of its weight gradients and full backwards, in the order of their
+/// starts.
 [[nodiscard]] inline per_stage<std::vector<std::size_t>> weight_gradients_of(const schedule& s) {
     per_stage<std::vector<std::size_t>> found(s.graph.stages());
     for (std::size_t i = 0; i < s.operations.size(); ++i)

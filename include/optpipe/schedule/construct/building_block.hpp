@@ -34,8 +34,8 @@ template <pipeline_graph Graph> struct building_block {
 };
 
 /// Puts every W on the first cell after its I at which the rank is free in all repetitions. The weight gradients are
-/// placed in the order of their input gradients. Returns false if there is no free cell for a W. This happens only with
-/// several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
+/// placed in the order of their input gradients. Returns false if there is no free cell for a W, which happens only
+/// with several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);

@@ -114,7 +114,7 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// An amount of memory that is added from the memory change `from` on.
+    /// Adds `more` memory from memory change number `from` on.
     struct step {
         std::size_t from = 0;
         memory_size more{};
@@ -163,8 +163,8 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether `option` can replace `other`. This is so if `other` has all operations of `option`, none of them
-    /// shorter, and no smaller transfers.
+    /// Whether `option` can replace `other` in a schedule. `other` must have all operations of `option`, none of them
+    /// shorter, and transfers that are at least as large.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;
@@ -263,10 +263,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if,
-/// without them, the other operations can start at the same times, and there is room for the stashes that then stay on
-/// the device. The objective is no higher, because the remaining operations start no later. O(n log n). `stop` is
-/// polled between ranks. Once it returns true, the schedule is returned as it is.
+/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if the
+/// other operations can start at the same times without them, and the stash then fits on the device. The objective is
+/// no higher, because the remaining operations start no later. O(n log n). `stop` is polled between ranks. Once `stop`
+/// returns true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -282,7 +282,8 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. After a search for the least objective, cheaper storage options are often possible.
+/// transfers. A schedule found by a search for the least objective often uses more expensive storage options than it
+/// needs.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is used up, or `stop` returns true, the cheapest schedule found is returned.

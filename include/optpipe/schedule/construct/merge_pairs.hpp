@@ -12,8 +12,8 @@ namespace optpipe {
 /// valid.
 ///
 /// Neighbours are merged on all ranks at once, in three ways: each forward is merged with the backward after it, with
-/// the backward before it, or with either of the two. Each way gives a schedule. Returns the best of these three
-/// schedules and `s`. `stop` is polled before each way. O(operations × ranks).
+/// the backward before it, or with either of the two. Returns the best of the three resulting schedules and `s`. `stop`
+/// is polled before each way. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe

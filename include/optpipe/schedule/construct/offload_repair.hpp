@@ -17,8 +17,8 @@ namespace optpipe::detail {
 
 /// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
 /// come earlier, and reloads later. If memory still doesn't suffice, more stashes are offloaded, beginning with those
-/// that are needed last. The order of the computations stays the same. Computations wait for transfers that now come
-/// before them.
+/// that are needed last. The order of the computations stays the same. A computation waits for all transfers that are
+/// moved before it.
 template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.

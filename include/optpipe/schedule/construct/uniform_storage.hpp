@@ -61,7 +61,8 @@ template <pipeline_graph Graph>
 /// How a classic problem represents one storage option of a stage. A classic problem supports only kept and offloaded
 /// stashes.
 struct uniform_storage {
-    /// The indices of the two storage options of the stage that `keep` and `offload` of the classic problem represent.
+    /// The index of the stage's storage option that the classic problem uses for kept stashes, and the index of the
+    /// option that it uses for offloaded stashes.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
     /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. If
@@ -92,9 +93,9 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
-/// problem into a valid order of `p`. In this order, operations end no later than in the classic problem, unless a
-/// transfer waits for memory. The classic problem is for builders that only support kept and offloaded stashes.
+/// A classic problem (`is_described_by_costs`) with the storage options `options`, for builders that only support kept
+/// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`.
+/// Operations in the order of `p` end no later than in the classic problem, unless a transfer waits for memory.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of
@@ -170,7 +171,7 @@ template <pipeline_graph Graph>
 }
 
 /// The schedule of a builder in which all microbatches of a stage use the same storage option, such as 1F1B with full
-/// recomputation. The builder plans for `uniform_problem`.
+/// recomputation. The builder gets `uniform_problem` instead of `p`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,

@@ -55,9 +55,8 @@ public:
         : p_{p}, slots_(2 * p.graph.stages()),
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
-    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits in
-    /// memory.
+    /// The period is the work of the busiest rank, if the memory allows it. If memory remains, microbatches start
+    /// earlier, with at most R microbatches in flight, as in 1F1B. Contract: one microbatch at a time fits in memory.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // number of halvings; 20 halvings reach a millionth
         const auto path = nominal_end(1.0);
@@ -171,7 +170,8 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// The slots of the forwards by stage, then the slots of the gradients, from the last stage to the first.
+    /// The slots of the forwards in the order of the stages, followed by the slots of the gradients in the reverse
+    /// order.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;
@@ -179,8 +179,8 @@ private:
 
 } // namespace detail
 
-/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`.
-/// Stashes that must be offloaded are offloaded at once.
+/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`. A
+/// stash that must be offloaded is offloaded right after its forward.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const storage_by_stage<Graph::stage_extent>& option) {

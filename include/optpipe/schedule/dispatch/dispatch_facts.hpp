@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The facts about a problem that a dispatcher uses. They don't change during a run.
+/// Facts about a problem that don't change while a dispatcher runs.
 template <pipeline_graph Graph> struct dispatch_facts {
     static constexpr std::size_t stages_extent = Graph::stage_extent;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;

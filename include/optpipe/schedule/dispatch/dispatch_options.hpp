@@ -10,8 +10,8 @@ namespace optpipe {
 /// The stage whose forward comes first if a rank could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
-/// The parameters of a dispatcher. Any values give valid schedules, of different quality. The defaults are only
-/// starting points of `dispatch_search`, and aren't tuned.
+/// The parameters of a dispatcher. All values give valid schedules. The defaults are only starting points of
+/// `dispatch_search`, and aren't tuned.
 struct dispatch_options {
     static constexpr double no_limit = 1e9; ///< a depth larger than any number of microbatches
 
@@ -22,14 +22,14 @@ struct dispatch_options {
     /// Share of the device memory that may be used, on a scale from the memory that one microbatch needs (0) to the
     /// limit (1).
     double memory_share = 1.0;
-    /// A weight gradient starts only if this share of its duration, from 0 to 1, fits before the known arrival of the
-    /// next operation.
+    /// A weight gradient starts only if there is time for this share of it before the next operation arrives. The share
+    /// is from 0 to 1.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share, from 0 to 1, of each rank's stages that always offload their stashes. The stages with the longest
-    /// lifespans are chosen.
+    /// Share, from 0 to 1, of each rank's stages that always offload their stashes. These are the rank's stages whose
+    /// stashes are held longest.
     double offload_share = 0.0;
     /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
     /// offloaded. A negative number means that no memory is kept free.

@@ -30,7 +30,7 @@ struct graph_dispatch_options {
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of weight gradients that may wait on a rank. A waiting weight gradient runs when nothing else
-    /// can run. If the number is 0, backwards are full, or each W runs right after its I.
+    /// can run. If the number is 0, each W runs right after its I, or as a part of a full backward.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
@@ -57,10 +57,10 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
-/// only if the sequences in flight can still be finished in order. Each may use the memory that earlier sequences
-/// release (the banker's algorithm). A sequence needs as much memory as it would take if it ran alone, with full
-/// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
-/// storage option of `options` offloads.
+/// only if the sequences in flight can still be finished in order. Each of these sequences may use the memory that
+/// earlier sequences release (the banker's algorithm). A sequence needs as much memory as it would take if it ran
+/// alone, with full backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight.
+/// Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -115,7 +115,7 @@ private:
         [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
     };
 
-    /// The sequences in the order of the microbatches `forwards`.
+    /// Groups the microbatches `forwards` into sequences, without changing their order.
     std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
         std::vector<std::vector<microbatch>> found;
         for (const microbatch m : forwards) {
@@ -270,8 +270,8 @@ private:
         const auto& own = stages_[s];
         return own.next_forward < options_->sequence.size() && own.next_forward < finished_for(s) + own.cap;
     }
-    /// Number of microbatches that aren't in flight any more. Microbatches of a stage without gradients are in flight
-    /// until the stages that it feeds have begun them.
+    /// Number of microbatches that aren't in flight any more. If a stage has no gradients, a microbatch is in flight
+    /// until every successor of the stage has begun it.
     std::size_t finished_for(stage s) const {
         if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
         auto least = options_->sequence.size();

@@ -175,7 +175,7 @@ private:
 
 /// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
 /// the operations that can start now, with `running_step::start`. At the end of each operation, `policy.end(operation,
-/// rank)` is called. `stop` is polled. Once it returns true, no further operations start.
+/// rank)` is called. `stop` is polled. After `stop` has returned true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

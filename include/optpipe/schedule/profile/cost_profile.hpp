@@ -31,7 +31,7 @@ struct cost_key {
     std::optional<storage_index> storage{};
     /// For a transfer, whether another transfer was running on the same link.
     bool shared = false;
-    /// For a pair, the stage of its forward. `stage` and `kind` are those of its backward.
+    /// For a pair, the stage of its forward. The members `stage` and `kind` describe the pair's backward.
     std::optional<optpipe::stage> forward{};
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
     friend bool operator==(const cost_key&, const cost_key&) = default; // needed by nvcc, although <=> declares it
@@ -98,7 +98,7 @@ public:
     /// Adds memory peaks of a rank. The profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
-    /// ranks. A number of warm-up steps that was given for this profile (`set_warm_up`) stays.
+    /// ranks. If the number of this profile's warm-up steps was set with `set_warm_up`, it stays unchanged.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -144,9 +144,9 @@ private:
         }
         return found;
     }
-    /// The slowness of each step: the median of the ratios of its operations. The ratio of an operation is its duration
-    /// in this step, divided by its median duration in all steps. The slowness doesn't depend on which ranks were
-    /// measured.
+    /// The slowness of each step, which is the median ratio of its operations. The ratio of an operation is its
+    /// duration in this step, divided by its median duration in all steps. The slowness doesn't depend on which ranks
+    /// were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

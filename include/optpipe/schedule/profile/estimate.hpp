@@ -49,8 +49,8 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
 }
 
 /// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Otherwise, if most
-/// samples were equal, all remaining samples would be outliers.
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median, so that samples aren't
+/// outliers only because most other samples are equal.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
@@ -75,10 +75,10 @@ struct median_interval {
 
 /// The number of values at the beginning that differ from the rest because of warm-up.
 ///
-/// The number is chosen to minimize the standard error of the remaining values, and is at most half of all values
-/// (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The
-/// last values left out must be outliers among the remaining values. Otherwise, a few noisy values could cause a long
-/// warm-up. O(n²).
+/// The number of values to leave out minimizes the standard error of the remaining values, and is at most half of all
+/// values (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69,
+/// 1997). The last values left out must be outliers among the remaining values, so that a few noisy values don't cause
+/// a long warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe
@@ -98,7 +98,7 @@ OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confiden
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // Probabilities that exactly `left_out`, and at most `left_out`, of n samples are below the median.
+    // Probability that exactly k of n samples are below the median, and probability that at most k are, for k = 0.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};

@@ -32,14 +32,14 @@ template <pipeline_graph Graph>
     return stash_way{storage_of(p, op)};
 }
 
-/// Implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md). They define the inputs of an operation, in
-/// addition to the order of its lane. At most one input is an operation of the same stage and microbatch. Other inputs
-/// are operations of other stages, of the stage's group, and of other slices of the sequence. Only this file states the
-/// rules 2, 3, 5 and 6, with two exceptions. `validate` states them independently, and tests compare both statements.
-/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
+/// Returns the input of `op` that belongs to the same stage and microbatch. A gradient waits for the stash's
+/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, it
+/// waits for the forward.
 ///
-/// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is no
-/// recomputation, the gradient waits for the reload. If there is no reload either, it waits for the forward.
+/// This file implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md), which define the inputs of an
+/// operation. All other inputs belong to another stage, or to another slice of the same sequence. The rules appear in
+/// two other places. `validate` states them independently, and tests compare the two implementations. The JavaScript of
+/// `html_timeline.hpp` repeats the rule for the input of the same stage.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -134,10 +134,10 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     return std::nullopt;
 }
 
-/// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if it
-/// is unknown. The result is unlimited if the end of an input is unknown. The function is always inlined, because
-/// callers know the kind of operation, so that little code remains. Without inlining, ZB auto and ZB-V on 64 ranks take
-/// a tenth longer.
+/// The time when all inputs of an operation are ready. `end_of(operation)` returns the end of an operation, or an
+/// unlimited time if the end is unknown. If the end of an input is unknown, the result is unlimited, too. The function
+/// is always inlined, because callers know the kind of operation, so that little code remains. Without inlining, ZB
+/// auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

@@ -48,8 +48,8 @@ template <pipeline_graph Graph, class Operations>
 
 } // namespace detail
 
-/// The operation with the storage option that it implies. If a transfer doesn't name its option, this is the stage's
-/// first option that offloads the whole stash.
+/// The operation with its storage option filled in. A transfer that doesn't name an option gets the stage's first
+/// option that offloads the whole stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
     if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);

@@ -105,7 +105,7 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken. Thus the
+/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken, so that the
 /// stash of an operation shorter than `slack` doesn't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>

@@ -55,8 +55,8 @@ private:
     static std::uint64_t key(purpose why, const operation& op);
     /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
-    /// An approximately standard normal number. It is the sum of twelve uniform numbers minus six. Integers are added,
-    /// so that the sum is the same on all platforms.
+    /// An approximately standard normal number, computed as the sum of twelve uniform numbers minus six. Integers are
+    /// added, so that the sum is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;

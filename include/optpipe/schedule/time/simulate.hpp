@@ -82,8 +82,8 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// The inputs of an operation. If either kind of backward is possible as an input, the one that has been placed is
-    /// listed. If neither has been placed, B is listed.
+    /// The inputs of an operation. If an input may be either I or B, the list has the one that has been placed, or B if
+    /// neither has been placed.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
