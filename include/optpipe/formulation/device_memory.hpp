@@ -13,8 +13,8 @@
 namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
-/// at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the restored
-/// stash. Between two of these starts, memory only falls.
+/// only at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the
+/// restored stash.
 ///
 /// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
 /// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other
@@ -192,8 +192,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees is certainly free at the event `at`. Stashes aren't considered. A gradient that
-    /// is part of a full backward frees its memory when W ends.
+    /// Whether the memory that b frees, apart from stashes, is certainly free at the event `at`. A gradient that is
+    /// part of a full backward frees its memory when W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);

@@ -46,8 +46,8 @@ struct formulated {
 
 namespace detail {
 
-/// Whether the model would certainly be too large. The size is estimated before the model is built: each pair of
-/// computations of a rank may need a variable and two rows.
+/// Whether the model would certainly be too large. The size is estimated before the model is built, from the number of
+/// pairs of computations on each rank.
 [[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
 
 } // namespace detail

@@ -21,8 +21,8 @@ namespace optpipe::formulation {
 /// is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
-/// microbatch A be the first to run forward and the last to run backward on every stage. A fills the bubbles at both
-/// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. If
+/// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles
+/// at both ends of the step, and one transfer pair per stage keeps its stash on the host nearly all of the time. If
 /// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold with transfers
 /// as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
@@ -57,9 +57,9 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of interchangeable microbatches to `known`. It always adds the order of the first slices' forwards on
-/// stage 0, and the order of other operations only if `keep`. If backwards may be full, weight gradients get no fixed
-/// order, because only those of split backwards run in the order of microbatches.
+/// Adds the order of interchangeable microbatches to `known`. The forwards of first slices on stage 0 are always
+/// ordered, and all other operations only if `keep` is true. If backwards may be full, weight gradients get no fixed
+/// order, because only the weight gradients of split backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {

@@ -75,7 +75,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended the propagation before all orders were known. If so, there is no model.
+    /// Whether `options::stop` ended the propagation before all orders were known, so that there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -311,7 +311,8 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
+    /// Both functions return an event of a computation. The event `no_earlier(e)` never comes before `e`, and the event
+    /// `no_later(e)` never comes after `e`.
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

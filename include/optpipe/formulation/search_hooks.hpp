@@ -19,8 +19,8 @@
 
 namespace optpipe::formulation {
 
-/// Hooks for the MILP solver (`milp/search/hooks.hpp`). They provide branching priorities, a bound from the structure
-/// of the problem, and a heuristic that uses a point of a relaxation as a priority list.
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`). The hooks provide branching priorities, a bound from the
+/// structure of the problem, and a heuristic that uses a point of a relaxation as a priority list.
 class search_hooks {
 public:
     /// `bound` is a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.

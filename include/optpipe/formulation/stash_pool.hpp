@@ -56,8 +56,8 @@ private:
             at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_offloaded(s, m, g));
         d_.add_row(family::stash_pool, at_hand, static_cast<double>(k + 1), milp::infinity);
     }
-    /// A literal that is at least 1 if the transfers are present, the offload starts before gradient g, and the reload
-    /// hasn't certainly ended by then.
+    /// A literal that is at least 1 if three conditions hold: the transfers take place, the offload starts before
+    /// gradient g, and the reload hasn't certainly ended before gradient g.
     literal is_offloaded(stage s, std::size_t m, operation_id g) {
         const auto out = op(role::offload, s, m), in = op(role::reload, s, m);
         const auto later = before(start_of(g), start_of(out), true);

@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so all other families of constraints support any list of options.
 ///
-/// If an option of a cell has a recomputation, the model always includes this computation. If it doesn't take place, it
-/// has no duration and comes just before its gradient. Thus the orders of a rank's computations remain total, and rows
-/// about these orders remain valid.
+/// If an option of a cell has a recomputation, the model always includes this computation. A recomputation that doesn't
+/// take place has no duration, and comes just before its gradient. Thus the computations of a rank are always totally
+/// ordered, and rows about this order remain valid.
 ///
 /// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {

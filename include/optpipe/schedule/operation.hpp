@@ -224,8 +224,8 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. The
-/// effect excludes memory that other operations took and this operation frees (`for_each_release_of_others`).
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
+/// that the operation frees, but that other operations took, isn't included (`for_each_release_of_others`).
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -263,9 +263,9 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. For every slice
-/// except the last, the gradients of keys and values take the same amount again, from the start of the last slice's
-/// gradient to the end of the slice's own gradient.
+/// Adds the memory of a slice's attention keys and values, from the start of its F to the end of its gradient. The
+/// gradients of keys and values take as much memory again. Every slice except the last holds these gradients from the
+/// start of the last slice's gradient to the end of its own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -319,7 +319,7 @@ template <pipeline_graph Graph>
 }
 
 /// Calls `visit(rank, amount)` for device memory that the end of `op` frees, but that other operations took, on any
-/// rank. This is memory that edges hold, and keys and values of a stage without gradients.
+/// rank. Such memory is held by edges, or by attention keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

@@ -80,9 +80,9 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 /// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
 /// A synchronous loop runs its rank's list one operation after the other. It must post sends asynchronously, because
-/// two neighbours may both send first. The loop is correct and stays within the plan's memory. It is slower than the
-/// plan, because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and `issue_order` say
-/// when each transfer may start, and which operations wait for its end.
+/// two neighbours may both send first. A synchronous loop stays within the plan's memory, but is slower than the plan,
+/// because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and `issue_order` say when
+/// each transfer may start, and which operations wait for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);

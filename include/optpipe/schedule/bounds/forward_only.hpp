@@ -30,9 +30,9 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// A lower bound for a chain. For the makespan, it is the longest path of one microbatch, plus, for each other
-/// microbatch, its shortest time on a stage. For the span, it is the longest path of one microbatch between stages of
-/// the same rank. Contract: a chain.
+/// A lower bound for a chain. The bound on the makespan is the longest path of one microbatch plus the shortest stage
+/// time of each other microbatch. The bound on the span is the longest path of one microbatch between stages of the
+/// same rank. Contract: `p` is a chain.
 inline duration chain_bound(const problem& p) {
     duration others{}, most{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {

@@ -74,7 +74,7 @@ private:
         return in_use(least_started(), ended) <= on_->limit;
     }
     /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must precede
-    /// that one, come earlier.
+    /// operation n, come earlier.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -105,7 +105,8 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x after all operations of chain y that must end to free enough memory for it.
+    /// Puts operation k of chain x after all operations of chain y that must end so that the memory of operation k
+    /// fits.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];

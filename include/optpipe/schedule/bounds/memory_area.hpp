@@ -61,10 +61,10 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. They are the edges of the
-/// convex hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight
-/// gradients that wait: while the I of the n-th one runs, a full stash and n − 1 weight stashes are in memory. The
-/// result is empty if there would be very many constraints.
+/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. The constraints are the
+/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients
+/// wait, a full stash and n − 1 weight stashes were in memory while the last I ran. The result is empty if there would
+/// be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -92,8 +92,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward counts as an I followed at once by a W, but holds its whole stash to the end. So a waiting
-        // weight gradient counts as at most one stash. The constraint then holds for full backwards, too.
+        // A full backward counts as an I followed at once by a W, but holds its entire stash to the end. The constraint
+        // also holds for full backwards, because a waiting weight gradient counts as at most one stash.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -284,8 +284,8 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid.
-/// Contract: `validate` accepts the problem.
+/// The largest objective that memory × time refutes. The result is 0 if no memory is limited, and unlimited if no
+/// schedule is valid. Contract: `validate` accepts the problem.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 template <pipeline_graph Graph>

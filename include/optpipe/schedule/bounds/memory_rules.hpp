@@ -12,8 +12,8 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device. At every start, the stashes acquired, minus the stashes released and
-/// those that can be offloaded, fit under the limit.
+/// Propagates the memory limit of one device. At every start, all acquired stashes that are neither released nor
+/// offloadable must fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Deduces times only if stashes are offloaded. Otherwise, times follow from the order.
+    /// Deduces times only if stashes are offloaded. Without offloading, times follow from the order alone.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -167,8 +167,8 @@ private:
 
     // The functions below deduce transfers and times.
 
-    /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
-    /// at a time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
+    /// Finds the earliest ends of offloads (side 0) and, in reversed time, of reloads (side 1). Transfers run one at a
+    /// time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];

@@ -139,7 +139,7 @@ private:
         return all.least_price(amount);
     }
     /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, the stage's weight gradients take part of this time at no price.
+    /// in a pair, its W fills a part of this time, and has no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {

@@ -86,8 +86,8 @@ template <pipeline_graph Graph>
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     const auto exact = least_prices(gains);
     found.push_back(exact);
-    // Makes two more sets of prices. One set reduces all column prices by the least of them, and fits the row prices to
-    // the result. The other set does this with rows and columns exchanged.
+    // Makes two more sets of prices from the exact prices. In the first set, all column prices are reduced by the least
+    // column price, and the row prices are fitted to the result. In the second set, rows and columns are exchanged.
     for (const bool to_rows : {true, false}) {
         auto moved = exact;
         auto& from = to_rows ? moved.of_column : moved.of_row;

@@ -156,8 +156,8 @@ private:
         return found;
     }
 
-    /// Applies the rule that an operation starts after all operations that must precede it on its device. These
-    /// operations run one after the other.
+    /// Applies the rule that an operation starts after all operations that must precede it on its device, and that run
+    /// one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -228,8 +228,8 @@ private:
                 d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
-    /// Applies the preemptive one-machine test. It checks for every time t that the operations of a device that must
-    /// end by t fit before t.
+    /// Applies the preemptive one-machine test. For every time t, the operations of a device that must end by t must
+    /// fit before t.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;

@@ -49,7 +49,7 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 } // namespace detail
 
 /// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
-/// most that of `p`. A stage whose stashes are already only kept or offloaded as a whole stays as it is. Every valid
+/// most that of `p`. A stage is unchanged if its stashes are already only kept or offloaded as a whole. Every valid
 /// schedule of `p` becomes a valid schedule of the new problem if recomputation is removed, and each gradient, offload
 /// and reload is shortened to the least duration that any option has. Shortened gradients and reloads keep their start,
 /// and shortened offloads keep their end. The new schedule fits, because the schedule of `p` holds at least the memory

@@ -90,7 +90,7 @@ private:
         }
     }
 
-    /// With `only`, a tail ends with the last operation on that rank.
+    /// With `only`, tails end with the last operation on the rank `only`.
     constexpr void fill_tails(const rank* only) {
         const auto stages = p_->graph.stages();
         for (std::size_t i = first_; i < stages; ++i) {

@@ -68,15 +68,15 @@ private:
             detail::repeat(before_, [&] { put_forward(0), put_forward(1); });
             detail::repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
             for (std::size_t i = 0; i < count_ - 2 * ranks_ + before_; ++i) {
-                if (i == 0 && after_ == 0) // the original has no pair here, for a smaller bubble
+                if (i == 0 && after_ == 0) // the published schedule has no pair here, for a smaller bubble
                     put_forward(0), put_backward(1);
                 else
                     put_pair(0);
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // In the later half of the next 2 · `before_` backwards, I and W are separate. Their weight gradients fill
-            // the end of the lane.
+            // The first half of the next 2 · `before_` backwards is full, and the second half is split. The W of the
+            // split backwards come at the end of the lane.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });

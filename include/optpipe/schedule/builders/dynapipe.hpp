@@ -118,8 +118,8 @@ private:
 
 } // namespace detail
 
-/// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
+/// 1F1B with unequal microbatches in the best order that a local search finds, similar to DynaPipe (Jiang et al.,
+/// 2024). With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
 /// together. With several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";

@@ -112,14 +112,14 @@ private:
 
 } // namespace detail
 
-/// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. A stage's
-/// warm-up is the number of periods between the forward and the backward of a microbatch. With equal stages, the
+/// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. The warm-up of
+/// a stage is the number of periods between the forward and the backward of a microbatch. With equal stages, the
 /// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
 /// 1F1B, or Seq1F1B if the microbatches are slices.
 ///
 /// The vocabulary of an output layer may be split over the ranks (a group). The schedule is then the 1F1B of Vocabulary
-/// Parallelism (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for
-/// all ranks twice, for a period each time. Therefore ranks hold two more microbatches.
+/// Parallelism (Yeung et al., 2024), where F of a shard is called the pass S, and B is called the pass T. Ranks hold
+/// two more microbatches, because a microbatch waits for all ranks twice, for one period each time.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

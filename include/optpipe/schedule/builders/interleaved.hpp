@@ -18,8 +18,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
     return true;
 }
 
-/// The forwards and the backwards of a rank in interleaved 1F1B. Forwards are numbered in their order, and so are
-/// backwards. Operations of missing microbatches have numbers, too. Contract: stage s on rank s mod R.
+/// The forwards and the backwards of a rank in interleaved 1F1B. Forwards and backwards are numbered separately, in the
+/// order in which they run. Operations of missing microbatches have numbers, too. Contract: stage s on rank s mod R.
 class interleaved_lane {
 public:
     template <pipeline_graph Graph>

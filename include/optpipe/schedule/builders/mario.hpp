@@ -14,7 +14,7 @@ namespace optpipe {
 /// before its backward, while it waits for the gradient. The last stage recomputes nothing, because its backward
 /// follows its forward at once. Nothing is offloaded.
 ///
-/// Needs one stage per rank. The last stage needs a storage option that keeps everything. Every other stage needs an
+/// Needs one stage per rank. The last stage needs a storage option that keeps everything. All other stages need an
 /// option that recomputes ahead of the backward.
 struct mario_builder {
     static constexpr std::string_view name = "mario";

@@ -166,7 +166,7 @@ private:
     }
 
     /// Places one gradient on each rank, of its first or its second stage. The gradients of first stages are placed
-    /// first, from the last rank back to the first. Then the gradients of second stages are placed.
+    /// first, from the last rank back to the first. The gradients of second stages follow.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -218,11 +218,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble and with the
-/// memory of 1F1B if T_F = T_I = T_W. The heuristic for any costs places as many forwards as fit before the first
-/// gradient, then alternates one gradient and one forward. It places weight gradients in the gaps, or when memory must
-/// be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit
-/// above all its stashes together, uses at most the published 2R stashes of the largest stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W,
+/// the schedule has no bubble, and takes the memory of 1F1B. The heuristic for any costs places as many forwards as fit
+/// before the first gradient, then alternates one gradient and one forward. Weight gradients run in the gaps, or when
+/// memory must be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or
+/// with a limit above all its stashes together, holds at most 2R stashes of its largest stage, as published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 

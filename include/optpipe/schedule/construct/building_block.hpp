@@ -70,8 +70,8 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// The peak of each rank's device memory when the block is repeated without end. A step with any number of microbatches
-/// needs no more memory. O(S · group · period).
+/// The peak of each rank's device memory when the block is repeated without end. Any number of repetitions fits in this
+/// memory. O(S · group · period).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>& block) {

@@ -15,8 +15,7 @@ namespace optpipe {
 /// An order that was made for a draw (the microbatches drawn for one step), and facts about this draw.
 struct drawn_order {
     std::vector<operation> operations{};
-    /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward doesn't
-    /// count.
+    /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward is left out.
     std::vector<double> work{};
     /// The number of slices of each sequence, in the order of the microbatches.
     std::vector<std::size_t> slices{};

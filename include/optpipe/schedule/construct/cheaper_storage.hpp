@@ -83,8 +83,8 @@ public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
         : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
 
-    /// Changes options in `used` for the cells of this rank. `used` has one option for each cell, at first the options
-    /// in `choice`.
+    /// Changes options in `used` for the cells of this rank. Before the first change, `used` has the option of each
+    /// cell in `choice`.
     void run(const storage_choice& choice, std::vector<std::size_t>& used) {
         const cell_numbering cell{p_.graph};
         for (std::size_t first = 0; first < own_.size();) {

@@ -25,7 +25,7 @@ public:
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
-    /// Returns false if the limit can't be kept. In this case, `lane` is the best order found.
+    /// Returns false if the limit can't be kept, and leaves the best order found in `lane`.
     constexpr bool run(rank r, std::vector<operation>& lane) {
         limit_ = p_.memory_limit[r] + slack_;
         host_limit_ = p_.host_memory_limit[r] + slack_;

@@ -47,8 +47,8 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
 }
 
 /// The order of a step in which every microbatch repeats the operations of the previous microbatch one period later.
-/// The start times of the first microbatch's operations are nominal: order and memory follow from them, but not the
-/// final times.
+/// The planned start times of the first microbatch's operations determine the order and the memory, but not the final
+/// times.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
@@ -84,7 +84,7 @@ public:
     }
 
 private:
-    /// A nominal time as a number of whole periods and a remainder.
+    /// A planned start time, as a number of periods and a remainder.
     struct slot {
         std::size_t periods = 0;
         duration phase{};

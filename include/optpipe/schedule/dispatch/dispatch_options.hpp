@@ -19,8 +19,8 @@ struct dispatch_options {
     /// Must be positive. With a depth of 1, there are just enough microbatches to keep the busiest rank busy. A larger
     /// depth also fills the time before the first gradient.
     double depth = 1.0;
-    /// Share of the device memory that may be used, on a scale from the memory that one microbatch needs (0) to the
-    /// limit (1).
+    /// Share of the device memory that may be used. The value 0 stands for the memory that one microbatch needs, and
+    /// the value 1 stands for the limit.
     double memory_share = 1.0;
     /// A weight gradient starts only if there is time for this share of it before the next operation arrives. The share
     /// is from 0 to 1.
@@ -41,8 +41,8 @@ struct dispatch_options {
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
 };
 
-/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). The schedule stays valid:
-/// exceptions that memory doesn't allow are ignored.
+/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). Exceptions that memory doesn't
+/// allow are ignored, so that the schedule stays valid.
 template <pipeline_graph Graph> struct dispatch_hints {
     enum class stash : std::uint8_t { by_rule, stays, leaves };
     enum class weight : std::uint8_t { by_rule, at_once, last };

@@ -53,7 +53,7 @@ public:
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
     /// All operations in the order in which they started. After a deadlock, operations are missing. `stop` is polled.
-    /// Once it returns true, the result is only the beginning of an order.
+    /// After `stop` has returned true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         detail::list_schedule(step_, *this, stop);
         return step_.take_started();
@@ -204,7 +204,7 @@ private:
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Lets the stash of `gradient` stay on the device, because the gradient starts before the offload.
+    /// Keeps the stash of `gradient` on the device, because the gradient starts before the stash is offloaded.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));

@@ -20,7 +20,8 @@ namespace optpipe {
 
 /// How closely an `order_dispatcher` follows an order.
 struct order_dispatch_options {
-    /// The number of operations of a rank among which the dispatcher chooses. With 1, the order stays as it is.
+    /// The number of operations of a rank among which the dispatcher chooses. If the number is 1, the dispatcher keeps
+    /// the given order.
     std::size_t window = 8;
     /// An operation waits for an operation that is earlier in the order if that operation gets its inputs soon. Soon
     /// means within this share of the waiting operation's duration.

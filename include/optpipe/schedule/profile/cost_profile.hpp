@@ -242,9 +242,9 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages along edges, divided by their planned factor. They are derived from the times of operations: a
-/// message lasts from the end of the sending operation to the start of the receiving operation. Only messages for which
-/// the receiving rank was idle and waited for nothing else are counted.
+/// Durations of messages along edges, divided by their planned factor. A message is assumed to last from the end of the
+/// sending operation to the start of the receiving operation. A message counts only if the receiving rank was idle and
+/// waited for nothing else.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());
@@ -381,8 +381,8 @@ inline double planned_factor(const problem& p, const operation& op) {
     return usual > duration{} ? duration_of(p, op) / usual : 1.0;
 }
 
-/// The measured duration of a pair, converted to microbatches whose factors are all 1. The time that the problem plans
-/// for recomputation inside the pair's backward is subtracted.
+/// The measured duration of a pair, converted to microbatches whose factors are all 1. The planned time of
+/// recomputation inside the pair's backward is subtracted.
 inline duration pair_sample(const problem& p, const operation& f, const operation& b, duration took) {
     const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
     const auto back = sibling(b, b.kind);

@@ -17,8 +17,9 @@ struct drift_options {
     /// Probability, from 0 to 1, that nothing is reported if nothing has drifted. Each of k costs is compared with an
     /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report, as a share of the operation's planned duration. For a message, it is a share of the
-    /// mean duration of a forward. If changes are smaller, another plan hardly gains anything. Not tuned.
+    /// The least change to report. The change of an operation is a share of its planned duration. The change of a
+    /// message is a share of the mean duration of a forward. If changes are smaller, another plan hardly gains
+    /// anything. Not tuned.
     double least_change = 0.03;
 };
 

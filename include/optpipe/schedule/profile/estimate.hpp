@@ -24,8 +24,8 @@ struct estimate {
     duration low{};
     duration high{};
     /// The confidence of the interval from `low` to `high`. The interval is the narrowest that reaches the requested
-    /// confidence. The confidence is lower than requested if there are too few samples. For 0.95, fewer than six
-    /// samples are too few.
+    /// confidence. The confidence is lower than requested if there are too few samples. A confidence of 0.95 needs at
+    /// least six samples.
     double confidence = 0.0;
 };
 

@@ -94,8 +94,8 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 /// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // The least share of the planned `backward_extra`. Any share above 0 works. With 0, the option would count as an
-    // option without recomputation.
+    // The least share of the planned `backward_extra`. Any share above 0 works, but a share of 0 would turn the option
+    // into an option without recomputation.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);

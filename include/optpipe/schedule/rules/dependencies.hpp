@@ -95,8 +95,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
 }
 
 /// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
-/// no earlier than `delay` after the end of `op`. The relation is the reverse of `for_each_input_of_others`. If `after`
-/// is a backward_input, a full backward of the same stage and microbatch may take its place.
+/// no earlier than `delay` after the end of `op`. This function is the reverse of `for_each_input_of_others`. If
+/// `after` is a backward_input, a full backward of the same stage and microbatch may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     const stage s = op.stage;

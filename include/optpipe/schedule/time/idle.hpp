@@ -119,8 +119,8 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// Divides the gap before operation `next` into parts. A part ends when a further operation gets its inputs, or
-    /// when the memory changes. Times that differ by at most `slack` count as equal.
+    /// Divides the gap before operation `next` where another operation gets its inputs, and where the memory changes.
+    /// Times that differ by at most `slack` count as equal.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             const auto known = now + slack;

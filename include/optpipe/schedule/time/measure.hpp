@@ -190,8 +190,8 @@ constexpr duration shortest_computation(const stage_costs& c) {
 } // namespace detail
 
 /// The slack for comparisons of times. The slack is relative to the smaller of the last end and the serial time, so
-/// that one absurd time doesn't hide other violations. As far as floating-point precision permits, the slack is at most
-/// half of the shortest computation, so that no computation starts and ends at one instant.
+/// that a single absurdly late end doesn't hide other violations. As far as floating-point precision permits, the slack
+/// is at most half of the shortest computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {

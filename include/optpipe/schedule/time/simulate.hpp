@@ -69,8 +69,8 @@ public:
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// The reason why `op` lacks its input: an input of the operation that hasn't been placed, or a placed operation
-    /// that excludes `op`. Contract: `place(op)` returned `input_missing`.
+    /// Returns an input of `op` that hasn't been placed, or a placed operation that excludes `op`. Contract:
+    /// `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -234,8 +234,8 @@ private:
     basic_schedule<Graph> result_{};
 };
 
-/// The peak memory of each rank if operations wait only for earlier operations of the order. These peaks are the
-/// smallest limits with which `simulate` can time the order.
+/// The smallest memory limit of each rank with which `simulate` can time the order. This limit is the peak memory of
+/// the rank if operations wait only for earlier operations of the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
@@ -259,7 +259,7 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
         const auto* pair = is_second_part(op) ? overlap_of(p, first, op) : nullptr;
         acquire(op, pair && device ? pair->memory : memory_size{});
         if (op.is_paired && op.kind == operation_kind::forward)
-            first = op; // its memory is released with the second part
+            first = op; // the memory of the first part is released with the second part
         else
             release(op);
         if (pair) release(first);
@@ -371,9 +371,9 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times. Operations keep their order on each lane, link and memory. Within this order,
-/// every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier
-/// operation of the order frees.
+/// Gives an order its earliest times. The operations that use a lane, a link or a memory keep their order. Within this
+/// order, every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an
+/// earlier operation of the order frees.
 ///
 /// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
 /// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
