@@ -17,8 +17,9 @@ class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). One row counts
-    /// each stash until its gradient ends. If backwards are split, a second row counts each stash until its W ends.
+    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). The first row
+    /// counts each stash up to the end of its gradient. If backwards are split, a second row counts each stash up to
+    /// the end of its W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())

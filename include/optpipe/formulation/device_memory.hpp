@@ -24,7 +24,7 @@ namespace optpipe::formulation {
 /// full backward.
 ///
 /// Attention keys and values, and the memory that edges hold, count from the start of the operation that takes the
-/// memory. They count until the end of the operation that frees the memory, which may run on another rank. Memory of
+/// memory. Such memory counts until the end of the operation that frees it, which may run on another rank. Memory of
 /// keys, values and edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.

@@ -14,23 +14,22 @@ namespace optpipe::formulation {
 ///
 /// *Without transfers, the order excludes no optimum.* Microbatches cost the same. So in any schedule, the k-th F, the
 /// k-th gradient and the k-th W of every stage can be renumbered as those of microbatch k. The first k forwards of a
-/// stage have k different predecessors on the previous stage, and all of these end in time. Therefore the k-th forward
-/// of the previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the
-/// gradients of the next stage and their own forwards, and to weight gradients, whose predecessors are input gradients.
-/// Memory depends only on the number of operations of each kind that have begun or ended. Thus the renumbered schedule
-/// is valid with the same times.
+/// stage have k different predecessors on the previous stage, which end before the k-th forward starts. Thus the k-th
+/// forward of the previous stage ends in time for the k-th forward of the stage. The same argument applies to
+/// gradients, whose predecessors are the gradients of the next stage and their own forwards, and to weight gradients,
+/// whose predecessors are input gradients. Memory depends only on the number of operations of each kind that have begun
+/// or ended. Thus the renumbered schedule is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles
 /// at both ends of the step, and one transfer pair per stage keeps its stash on the host nearly all of the time. If
-/// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold with transfers
-/// as well:
-/// - microbatches may be numbered in the order of stage 0's forwards;
-/// - the weight gradients of a stage follow the order of its input gradients, because all weight stashes are alike. (If
-///   a backward may be full, this holds for the weight gradients of split backwards.)
+/// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold in spite of
+/// transfers:
+/// - Microbatches may be numbered in the order of the forwards on stage 0.
+/// - The weight gradients of split backwards follow the order of the input gradients, as weight stashes are alike.
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. The two statements above hold here as well.
+/// the same option. The two statements also hold with a choice of storage options.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
 /// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, and all of

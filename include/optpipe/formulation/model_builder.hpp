@@ -84,7 +84,7 @@ public:
     [[nodiscard]] std::vector<meaning>& meanings() { return meanings_; }
     [[nodiscard]] const family_sizes& sizes() const { return sizes_; }
     [[nodiscard]] bool keeps_order() const { return formulation::keeps_order(*t_, options_->overtaking); }
-    /// Whether the transfers of a stage are numbered by time. If so, they belong to no microbatch.
+    /// Whether the transfers of a stage are numbered by time, without belonging to a microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
     /// The cutoff. Larger objectives are excluded.
@@ -137,8 +137,8 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The least and the most are taken over the options that
-    /// offload.
+    /// `of(option)` for options that offload, otherwise 0. The least and the most of the amount only consider options
+    /// that offload.
     template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
         const stage s = t_->stage_of(c);
         auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
@@ -208,8 +208,8 @@ public:
         add_row(f, s, 0.0, milp::infinity);
     }
 
-    /// A literal that can only be true if `first` comes no later than `then`. With `exact`, it can only be false if
-    /// `then` comes no later than `first`. The literal is constant if the time windows or the known order of
+    /// A literal that can be true only if `first` comes no later than `then`. With `exact`, the literal can be false
+    /// only if `then` comes no later than `first`. The literal is constant if the time windows or the known order of
     /// computations decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];

@@ -44,8 +44,7 @@ struct options {
     strengthenings with{};
     /// Largest number of rows. Larger models are refused. Not tuned.
     std::size_t most_rows = 2'000'000;
-    /// Called repeatedly while the order of operations is determined, which takes most of the time. Once `stop` returns
-    /// true, the model is refused.
+    /// Polled while the order of operations is determined. Once `stop` returns true, the model is refused.
     std::function<bool()> stop{};
 };
 

@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Whether `stop` ended the propagation. If so, some implied orders are missing.
+    /// Whether `stop` ended the propagation, so that some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     /// Polls `stop`. Once this function has returned true, it always returns true.
     bool must_stop() {

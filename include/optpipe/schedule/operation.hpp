@@ -178,7 +178,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation alone, with its microbatch's factors. Contract: its storage option has the operation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the storage option
+/// of the operation includes its kind.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -295,8 +296,8 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that doesn't depend on how its stash is stored. It consists of the memory of keys
-/// and values, and the memory that edges hold.
+/// The part of an operation's effect that doesn't depend on how its stash is stored. This part consists of the memory
+/// of attention keys and values, and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The largest number of operations of a stage and microbatch. These are F, I, W, RECOMPUTE and two transfers.
+/// The largest number of operations of a stage and microbatch: F, I, W, RECOMPUTE and two transfers.
 inline constexpr std::size_t most_operations_per_cell = 6;
 
 /// The largest number of operations in a schedule of this graph.
@@ -21,8 +21,9 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. It determines the order of operations on each compute lane, copy engine and link, and
-/// the order in which they take each rank's memory. Nothing else in the sequence matters. `simulate` derives the times.
+/// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
+/// link, and the order in which operations take each rank's memory. The relative order of all other operations is
+/// ignored. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};

@@ -40,8 +40,8 @@ struct chain_system {
         double reload = 0.0;
     };
     /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// index in chain `to`, which may belong to another device. Only the amount of memory counts. It doesn't matter
-    /// which operation releases the memory of which other operation.
+    /// index in chain `to`, which may belong to another device. Only amounts count, so an operation of `to` may release
+    /// memory that any operation of `from` took.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;

@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest sum of the sizes from index `from` on that is at most `room`. Each size may be used any number of times.
+/// The largest number up to `room` that is a sum of the sizes from index `from` on, each taken any number of times.
 OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                                    memory_size slack) {
     const auto size = sizes[from];
@@ -174,7 +174,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand. Rounding errors of areas are relative to this area.
+        /// The largest area of a demand, which determines the rounding error of areas.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;

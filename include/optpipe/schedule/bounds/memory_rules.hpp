@@ -242,7 +242,7 @@ private:
         consider(out.data(), out.data() + out.size(), 0.0);
         return next;
     }
-    /// The last moment before `t` at which less memory must be stashed, or more can still be reloaded.
+    /// The last moment before `t` at which less memory must be held, or more memory can still be reloaded.
     [[nodiscard]] double previous_stash(double t) const {
         const double left = d_->horizon - t;
         double next = std::numeric_limits<double>::infinity();

@@ -55,10 +55,10 @@ private:
 ///
 /// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
 /// its two operations. So the rank works for at least the duration of all its operations minus all prices. Operations
-/// that are in no pair save nothing, so their prices are added back. Two groups of operations are in no pair. The first
-/// group has the forwards that run before the first backward can start, at most as many as fit in memory. The second
-/// group has the backwards that run after the rank's last forward. The operations counted as unpaired are those with
-/// the lowest prices that fill the times before the first backward and after the last forward.
+/// that are in no pair save nothing, so their prices are added back. A forward that runs before the first backward can
+/// start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run before the
+/// first backward than fit in memory. The times before the first backward and after the last forward are assumed to be
+/// filled by the operations with the lowest prices.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)

@@ -12,10 +12,11 @@
 
 namespace optpipe {
 
-/// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. Contract: `validate` accepts the problem. Propagation applies the rules that
-/// a tree search applies before its first decision (precedence, one machine, memory). The rules count the forwards,
-/// gradients and weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
+/// The largest objective that propagation at the root refutes, found to within `precision`. The result is at least
+/// `known`, and unlimited if propagation refutes every schedule. Contract: `validate` accepts the problem. Propagation
+/// applies the rules that a tree search applies before its first decision (precedence, one machine, memory). The rules
+/// count the forwards, gradients and weight gradients of a stage that have run, and don't distinguish microbatches that
+/// cost the same.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -220,8 +221,8 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// The time between a device's first start and last end is at most the horizon. So the device starts no earlier
-    /// than its last end minus the horizon.
+    /// A device's first start is no earlier than its last end minus the horizon, because the time between these two is
+    /// at most the horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
@@ -274,8 +275,8 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// The number of visits to operations in one pass. Deductions from holdings look at all holdings of a device for each
-/// pair of an operation and a chain.
+/// The number of visits to operations in one pass. For each pair of an operation and a chain, deductions look at all
+/// holdings of a device.
 inline double visits_in_pass(const chain_system& c) {
     constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
     double visits = 0.0;

@@ -30,9 +30,9 @@ struct structural_bounds {
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
     /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
-    /// A bound from memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus
-    /// the time of both transfers, if the rank's link has time for the transfers. For a problem that isn't plain, this
-    /// is `holding_area_bound`.
+    /// A bound from the memory × lifetime of the stashes on each rank. An activation can be offloaded for its lifetime
+    /// minus the time of both transfers, if the rank's link has time for the transfers. If the problem isn't plain, the
+    /// bound is `holding_area_bound`.
     duration memory_area{};
     /// A bound for stages without offloading. If a rank holds k stashes of a stage, at most k microbatches of the stage
     /// are in flight, so that microbatches pass in rounds of k.
@@ -158,7 +158,7 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 namespace detail {
 
-/// The cheap bounds (`bounds_of`) of one problem. Contract: stashes are only kept or offloaded as a whole.
+/// Computes the bounds of `bounds_of` for one problem. Contract: stashes are only kept or offloaded as a whole.
 template <pipeline_graph Graph>
 constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     structural_bounds bounds;
@@ -187,10 +187,10 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// The cheap bounds. If the problem is plain, its relaxations are bounded, in which stashes are only kept or offloaded
-/// as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks × stages × microbatches)
-/// for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem isn't plain, only
-/// `graph_bound` and `holding_area_bound` are computed.
+/// Computes all bounds that take little time. If the problem is plain, its relaxations are bounded, in which stashes
+/// are only kept or offloaded as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks
+/// × stages × microbatches) for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem
+/// isn't plain, only `graph_bound` and `holding_area_bound` are computed.
 ///
 /// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is
 /// never left out.

@@ -48,7 +48,7 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
     /// Limit on the dispatcher's work. The first few trials are made even if they exceed the limit. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
-    /// A known lower bound on the objective. If it is 0, the structural bounds are computed.
+    /// A known lower bound on the objective. If no bound is known (0), the structural bounds are computed.
     duration bound{};
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
         return {{{"effort", &adaptive_builder::effort}}};

@@ -113,9 +113,9 @@ private:
 
 } // namespace detail
 
-/// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B with one storage option per diagonal, so that ranks that
-/// work at the same time recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded.
-/// InfiniPipe also packs and cuts sequences (`equal_time_slices`).
+/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Ranks that work at the same
+/// time thus recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded. InfiniPipe also
+/// packs and cuts sequences (`equal_time_slices`).
 ///
 /// Needs one stage per rank, and at least two storage options without transfers that all stages have.
 struct infinipipe_builder {

@@ -41,8 +41,8 @@ template <pipeline_graph Graph>
 }
 
 /// The best order that repeats a given block for v placement. The block has no weight gradients, but free cells for
-/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. No rank holds
-/// more than the repeated block needs on the rank with the highest need.
+/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of
+/// each rank is at most the largest memory that any rank needs while the block is repeated.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

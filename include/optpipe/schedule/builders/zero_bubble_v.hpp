@@ -129,8 +129,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until two conditions hold. The rank has run as many forwards as the
-    /// previous rank, and it has run more forwards of its second stage than the previous rank.
+    /// While there is room, each rank runs forwards until it has run as many as the previous rank, and more of its
+    /// second stage than the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {

@@ -229,7 +229,7 @@ private:
     };
 
     /// Applies all changes at once. If that fails, each half of the changes is tried separately. Halving takes few
-    /// trials if nearly all changes of a range are possible.
+    /// trials if nearly all changes are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;

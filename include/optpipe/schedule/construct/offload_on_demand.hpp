@@ -147,7 +147,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether a waiting offload couldn't end before the planned start of `reload`.
+    /// Whether a waiting offload can't end before `reload` is planned to start.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

@@ -97,8 +97,8 @@ private:
         postpone_warm_up(p_, timed);
         return p_.objective == objective_kind::span ? objective_of(p_, timed) : makespan;
     }
-    /// The computations without storage options. The options follow from the transfers that are placed around the
-    /// computations.
+    /// The computations of a schedule, without their storage options. When transfers are placed around the
+    /// computations, the options are set again.
     static constexpr basic_schedule<Graph> computations_of(const basic_schedule<Graph>& s) {
         basic_schedule<Graph> result{s.graph, {}};
         for (auto timed : s.operations) {
@@ -108,10 +108,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit in
-    /// memory, all stashes that can be reloaded in time are offloaded. If computations must wait for transfers, only
-    /// the order of a plan's operations matters, not their times. The plan is then slowed down until the engines can do
-    /// all transfers, which is better than dropping transfers.
+    /// As published, stashes that are needed within three round trips stay on the device. If the stashes that stay
+    /// don't fit in memory, all stashes that can be reloaded in time are offloaded. If computations must wait for
+    /// transfers, only the order of a plan's operations matters, not their times. The plan is then slowed down until
+    /// the engines can do all transfers, which is better than dropping transfers.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);

@@ -151,7 +151,7 @@ uniform_choices(const basic_problem<Graph>& p) {
     return choices;
 }
 
-/// Converts an order of `uniform_problem(p, options)` to one of `p`.
+/// Converts an order of `uniform_problem(p, options)` to an order of `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> with_storage(const basic_problem<Graph>& p,
                                                         const storage_by_stage<Graph::stage_extent>& options,

@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends a backward. The backward is split into I and W if full backwards aren't allowed, or if splitting is allowed
-/// and takes no more memory than B. Otherwise it is B. `held` is the memory on the device when the backward starts. A
-/// stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
+/// Appends a backward, which is split into I and W if full backwards aren't allowed, or if splitting is allowed and
+/// takes no more memory than B. In all other cases, appends B. `held` is the memory on the device when the backward
+/// starts. A stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -217,7 +217,7 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// The serial order with the options of `least_memory`. If the problem isn't plain, it uses the options that leave
+/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
 /// least on the device after their offloads.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
@@ -235,8 +235,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// The problem in which all microbatches use these options, and nothing is offloaded. Empty if an option always
-/// offloads, or if the memory is too small for a single microbatch.
+/// The problem in which all microbatches of a stage use its option in `options`, and nothing is offloaded. Empty if an
+/// option always offloads, or if the memory is too small for a single microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {

@@ -116,7 +116,7 @@ private:
         ++trials_;
         return value;
     }
-    /// Tries the parameters that interact most together: depth and offloads.
+    /// Tries combinations of depths and offloads, because these parameters interact most.
     constexpr void scan() {
         for (const double depth : with_.first_depths) {
             if (!offloads_) adopt({.depth = depth});

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// The parameters of a `graph_dispatcher`. Any values give orders, of different quality. Defaults are not tuned.
+/// The parameters of a `graph_dispatcher`. All parameter values give orders. Defaults are not tuned.
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
     double depth = 1.0;

@@ -30,7 +30,8 @@ struct lane_search_parameters {
 
 /// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the inputs of the
 /// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into an
-/// order, or refuses. It may add operations that the lanes lack, such as weight gradients. The order has no transfers.
+/// order, or refuses. `Complete` may add operations that the lanes lack, such as weight gradients. The order has no
+/// transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,

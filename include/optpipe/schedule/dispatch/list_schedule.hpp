@@ -46,7 +46,7 @@ public:
     [[nodiscard]] constexpr bool fits(rank r, memory_size amount) const { return device_[r.position()].fits(amount); }
     /// Number of operations that have started.
     [[nodiscard]] constexpr std::size_t starts() const { return starts_; }
-    /// The started operations, in the order in which they started. Call it once, at the end.
+    /// The started operations, in the order in which they started. Contract: called once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
     /// Starts an operation now. Contract: the lanes of the operation are free, and there is room for the memory that it

@@ -23,8 +23,8 @@ struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses. If the number is 1, the dispatcher keeps
     /// the given order.
     std::size_t window = 8;
-    /// An operation waits for an operation that is earlier in the order if that operation gets its inputs soon. Soon
-    /// means within this share of the waiting operation's duration.
+    /// An operation waits for an earlier operation of the order if the earlier operation gets its inputs within this
+    /// share of the waiting operation's duration.
     double patience = 0.5;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     /// Contract: no storage option of the order offloads.

@@ -26,8 +26,8 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// The storage option. It is only set if the duration depends on it: for transfers, recomputations, and backwards
-    /// that recompute.
+    /// The storage option of a transfer, a recomputation, or a backward that recomputes. All other durations don't
+    /// depend on the option, which isn't set.
     std::optional<storage_index> storage{};
     /// For a transfer, whether another transfer was running on the same link.
     bool shared = false;

@@ -114,8 +114,8 @@ void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::
     }
 }
 
-/// The confidence that each of several comparisons needs so that all of them together have the confidence of the
-/// options.
+/// The confidence needed for each of several comparisons, so that all comparisons together have the confidence
+/// `options.confidence`.
 inline double each_confidence(const drift_options& options, std::size_t comparisons) {
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }

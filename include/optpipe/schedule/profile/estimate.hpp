@@ -17,7 +17,7 @@ struct estimate {
     std::size_t count = 0;
     std::size_t outliers = 0;
     duration median{};
-    /// 1.4826 times the median absolute deviation. For normally distributed samples, this estimates the standard
+    /// An estimate of the standard deviation if samples are normally distributed: 1.4826 times the median absolute
     /// deviation.
     duration spread{};
     /// The true median lies between `low` and `high` with probability `confidence`.
@@ -59,8 +59,8 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 
 /// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` samples are below the
 /// interval, and `left_out` samples are above it. The interval is exact, computed from the binomial distribution
-/// (Conover, Practical Nonparametric Statistics, 3.2). For many samples, it is computed from Hoeffding's inequality
-/// (1963), which makes it a little wider.
+/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, the interval is a little wider, because
+/// Hoeffding's inequality (1963) is used instead.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;

@@ -124,8 +124,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
     return std::nullopt;
 }
-/// The operation of another stage that waits for the output of an operation in a chain, if there is one. This is the
-/// reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
+/// The operation of another stage that waits for the output of an operation in a chain, if there is one. The function
+/// is the reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
 /// microbatch may take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)

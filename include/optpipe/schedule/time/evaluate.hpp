@@ -73,11 +73,11 @@ template <pipeline_graph Graph, class Builder>
 
 } // namespace detail
 
-/// The schedule of a builder that fits in the memory of the problem, or the reason why there is none. Builders that may
-/// take long poll `stop`. If `p` isn't plain, a builder for plain problems gets a chain of stages instead of `p`
-/// (`chain_problem`). The chain has one microbatch for each sequence, and equal costs for all microbatches. The
-/// builder's order for the chain is converted to an order for `p`. If the problem has pairs, neighbours are merged
-/// (`merge_pairs`), unless the builder made pairs itself.
+/// Returns the builder's schedule if it fits in the memory of the problem, and otherwise the reason why there is none.
+/// Builders poll `stop` if they may take long. If `p` isn't plain, a builder for plain problems gets a chain of stages
+/// instead of `p` (`chain_problem`). The chain has one microbatch for each sequence, and equal costs for all
+/// microbatches. The builder's order for the chain is converted to an order for `p`. If the problem has pairs,
+/// neighbours are merged (`merge_pairs`), unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {

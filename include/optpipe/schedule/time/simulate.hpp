@@ -20,9 +20,9 @@
 
 namespace optpipe {
 
-/// Places operations one after the other, each as early as the rules of a valid schedule (io/README.md) and the
-/// operations already placed allow. On each lane, link and memory, operations keep the order of the calls. A pair is
-/// placed by the call for its second part. O(1) amortized per operation.
+/// Places operations one after the other. Each operation starts as early as the rules of a valid schedule
+/// (io/README.md) and the operations already placed allow. Operations that use a lane, a link or a memory keep the
+/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input. This is `op`, or the first part of its pair if all inputs of `op` are ready.
+    /// The operation that lacks an input, which is `op`, or the first part of its pair if all inputs of `op` are ready.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
@@ -350,7 +350,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
 /// The refusal of an order that needs too much memory. It names the rank that lacks the most memory.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
-    // The memory that the whole order needs is only defined if the problem has all operations of the order.
+    // If the problem lacks an operation of the order, the memory that the order needs is undefined.
     const operation_numbering<Graph> number{p.graph};
     for (std::size_t i = 0; i < given.operations.size(); ++i)
         if (const auto& op = given.operations[i]; !number.contains(op) || !is_possible(p, op))
