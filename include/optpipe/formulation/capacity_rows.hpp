@@ -80,9 +80,9 @@ private:
             d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
-    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least what the
-    /// microbatch needs on an empty pipeline. The offloaded part takes memory until the end of the offload, and again
-    /// from the start of the reload.
+    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least as long
+    /// as on an empty pipeline. The offloaded part takes memory until the end of the offload, and again from the start
+    /// of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;

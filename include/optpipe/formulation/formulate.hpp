@@ -28,7 +28,7 @@ struct formulated {
     /// model excludes no optimum, and all its solutions are schedules. If a model is neither exact nor pooled, its
     /// bound doesn't hold for all schedules.
     bool is_exact = true;
-    /// Whether the model is a relaxation. If so, its bound holds, but its solutions may not be schedules.
+    /// Whether the model is a relaxation, so that its bound holds, but its solutions may not be schedules.
     bool is_pooled = false;
     double horizon = 0.0;
 

@@ -13,8 +13,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). If a recomputation doesn't
-/// take place, it is an instant just before its gradient.
+/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't
+/// take place is an instant just before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)

@@ -28,7 +28,7 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// The priorities are, from high to low: storage options and full backwards, the order of computations, the order
+    /// Storage options and full backwards have the highest priority, followed by the order of computations, the order
     /// of transfers, and all other variables.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;

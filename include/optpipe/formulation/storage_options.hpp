@@ -126,8 +126,8 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// The new variable is named after the operation `of`, to which `when` refers. If the amount is 0 for some options,
-    /// `when` must be false for them.
+    /// The new variable is named after the operation `of`, to which `when` refers. If some options have an amount of 0,
+    /// `when` must be false for these options.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const double range = a.most - a.least;

@@ -77,8 +77,8 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
-    /// A gradient that waits for other gradients gets no link from its own forward: the other gradients start after
-    /// this forward anyway.
+    /// A gradient that waits for other gradients gets no link from its own forward, because the other gradients already
+    /// start after this forward.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
             bool waits_for_gradient = false;

@@ -88,7 +88,7 @@ private:
     std::vector<double> head_;
     std::vector<double> tail_;
     /// `ends_[i]` is the longest path found from the start of chain `from_` to the end of the chain that is i positions
-    /// behind it in `sorted_`. The links of the first `passed_` of these chains have been followed.
+    /// behind `from_` in `sorted_`. The links of the first `passed_` chains, counted from `from_`, have been followed.
     std::size_t from_ = 0;
     std::size_t passed_ = 0;
     std::vector<double> ends_{};

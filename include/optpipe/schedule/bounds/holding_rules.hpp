@@ -120,7 +120,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts operation k of chain x before each operation of chain y that would leave no memory for it.
+    /// Puts operation k of chain x before each operation of chain y that would leave too little memory for operation k.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];

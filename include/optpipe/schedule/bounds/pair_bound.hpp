@@ -68,7 +68,7 @@ public:
     }
 
     /// A lower bound on the time that the rank works: its work minus the most that pairs can save. The rank's first
-    /// forward is in no pair. The rank's last backward is in no pair, either, if all stages of the rank have backwards.
+    /// forward is in no pair. If all stages of the rank have backwards, the rank's last backward is in no pair.
     [[nodiscard]] duration work() const {
         duration best{};
         for (const auto& each : prices_)

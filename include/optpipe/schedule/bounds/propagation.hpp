@@ -85,8 +85,8 @@ public:
         by_time_[1] = by_time_[0];
     }
 
-    /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
-    /// If there may be such a schedule, returns true and adds the deductions to `known`.
+    /// Returns false if no schedule has an objective of at most `horizon`. If such a schedule may exist, returns true
+    /// and adds the deductions to `known`. Contract: `horizon` is at most `known.horizon`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;
@@ -289,8 +289,8 @@ inline double visits_in_pass(const chain_system& c) {
     }
     return visits;
 }
-/// The limit of passes. It corresponds to a few seconds of work for the largest problems, and is rarely reached with up
-/// to 32 ranks and 128 microbatches.
+/// The limit of passes, which allows a few seconds of work for the largest problems. The limit is rarely reached with
+/// up to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;
@@ -315,7 +315,7 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
             open = std::move(tried);
             return true;
         };
-        constexpr double first_step = 0.01; // the least relative step, except for the first one
+        constexpr double first_step = 0.01; // the least relative step after the first step
         double step = precision;
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {

@@ -19,13 +19,14 @@ struct time_window {
 
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
-/// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
-/// kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
+/// Because microbatches are interchangeable, a schedule without transfers can be renumbered so that every stage runs
+/// each kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
 /// previous stage. So the order of the stages and the order of the microbatches both lengthen heads and tails. If
 /// splitting is allowed, a full backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
-/// start on r, and tails to the last end on r. There, the stages before r's first stage have no heads and tails.
+/// start on r, and tails to the last end on r. For `of_rank(r)`, the stages before r's first stage have no heads and
+/// tails.
 template <pipeline_graph Graph> class time_windows {
 public:
     [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }

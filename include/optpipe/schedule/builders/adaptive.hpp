@@ -85,7 +85,7 @@ private:
     /// Number of trials that are made even if the effort is used up, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
-    /// Plans a problem that isn't plain. `Policy` doesn't apply to it.
+    /// Plans a problem that isn't plain, without regard to `Policy`.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;

@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// The largest amount by which `needed` exceeds a rank's memory limit. It isn't positive if all limits hold.
+/// The largest amount by which `needed` exceeds a rank's memory limit. If all limits hold, the result isn't positive.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
                                                  const per_rank<memory_size, Graph::rank_extent>& needed) {

@@ -24,8 +24,8 @@ namespace optpipe {
 namespace detail {
 
 /// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m. Ranks
-/// work on the same diagonal at the same time. The choice is among the options that all stages have and that have no
-/// transfers.
+/// work on the same diagonal at the same time. Only options that have no transfers and that all stages have are
+/// considered.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)

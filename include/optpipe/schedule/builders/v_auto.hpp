@@ -46,12 +46,12 @@ struct v_search_parameters {
     /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort, so that effort
     /// remains for the next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts. `kept` of them are taken before pulling, and
-    /// `kept_squeezed` after pulling.
+    /// Number of orders from which the local search starts: `kept` orders before operations are pulled into gaps, and
+    /// `kept_squeezed` orders afterwards.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
-    /// The longest period of a block, in cells per microbatch. A block of this period needs about half of the memory of
-    /// V-Min.
+    /// The longest period of a block, in cells per microbatch. A block with the longest period needs about half of the
+    /// memory of V-Min.
     std::size_t longest_period = 2 * v_period;
     /// The ways to fill the best order with weight gradients.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
@@ -116,8 +116,7 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. A rank never needs more than this, which matters with few
-    /// microbatches.
+    /// Memory of the stashes of all microbatches at once, which is the most that a rank can need.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }

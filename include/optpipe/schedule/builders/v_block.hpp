@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. This holds for `placement::v`, and for a map that
-/// gives the same placement.
+/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. True for `placement::v`, and for a map that gives
+/// the same placement.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const Graph& g) {
     const auto ranks = g.ranks();
     if (g.stages() != 2 * ranks) return false;

@@ -22,7 +22,7 @@ struct zero_bubble_switches {
     bool keep_first_gradient = false;
     /// Skip a forward if the next gradient would have to wait for that forward.
     bool prefer_gradients = false;
-    /// Put weight gradients also into gaps that are shorter than these gradients.
+    /// Also put weight gradients into gaps that are shorter than the weight gradient.
     bool fill_greedily = false;
 };
 

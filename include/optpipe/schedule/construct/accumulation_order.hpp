@@ -19,8 +19,8 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 
 /// A valid schedule with the accumulation order `wanted`. The order is reached by swapping the microbatches of weight
 /// gradients of the same stage. A swap changes no times if all stashes of the stage use the same storage option. Empty
-/// if swaps can't reach the wanted order, because a full backward has another position, an input gradient comes too
-/// late, or memory is too small.
+/// if swaps can't reach the wanted order. The reason may be the position of a full backward, a late input gradient, or
+/// a lack of memory.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 

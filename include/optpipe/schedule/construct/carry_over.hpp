@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// An order that was made for a draw (the microbatches drawn for one step), and facts about this draw.
+/// An order that was made for one draw of microbatches, and facts about the draw.
 struct drawn_order {
     std::vector<operation> operations{};
     /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward is left out.

@@ -40,7 +40,7 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
-/// Whether each pair of operations in the chain represents one pair in the problem. This holds if there are no slices,
+/// Whether each pair of operations in the chain represents one pair in the problem, which is so if there are no slices,
 /// and each backward is a B.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
     return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
@@ -83,8 +83,8 @@ template <class Visit> void for_each_slice(operation of, const std::vector<micro
 }
 
 /// Converts an order of `chain_problem` to an order of `p`. Each operation of a sequence becomes one operation on each
-/// slice of the sequence (`for_each_slice`). An order of a chain respects the edges and groups of every graph, because
-/// each edge leads to a later stage, and all forwards of a microbatch come before its gradients.
+/// slice of the sequence (`for_each_slice`). The converted order respects all edges and groups, because each edge leads
+/// to a later stage, and all forwards of a microbatch come before its gradients.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> order_of_slices(const basic_problem<Graph>& p,
                                                  const std::vector<std::vector<microbatch>>& sequences,

@@ -20,8 +20,8 @@ using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done. Times
-/// don't matter.
+/// Tracks which operations are done and which are ready, without regard to times. An operation is ready if its
+/// dependencies are done.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
     /// Keeps a reference to the graph.

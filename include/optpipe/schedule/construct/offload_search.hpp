@@ -64,7 +64,7 @@ public:
     }
 
     /// `stop` is polled between attempts and within them, but at least one order is tried. `abandon` also interrupts
-    /// the first attempt; in this case there may be no result.
+    /// the first attempt, so that there may be no result.
     constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);

@@ -45,7 +45,7 @@ private:
 /// The values that `dispatch_search` tries. For each parameter, the values cover the range, and are denser where
 /// schedules change most. The values are set by hand, are the same for every problem, and aren't tuned.
 struct dispatch_search_parameters {
-    /// Values for the first trials. These trials combine depths, offload shares and stagings, because these parameters
+    /// Values for the first trials, which combine depths, offload shares and stagings, because these parameters
     /// interact most.
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};

@@ -93,7 +93,7 @@ public:
         while (left_ > 0 && !stop_() && !value.is_unlimited())
             anneal(best, value);
     }
-    /// All microbatches, by sequences. The sequences are in the order in which `given` begins them.
+    /// All microbatches, grouped by sequence. The sequences are in the order in which they begin in `given`.
     [[nodiscard]] std::vector<microbatch> entrance_order(const basic_order<Graph>& given) const {
         std::vector<std::size_t> sequence_of(p_->graph.microbatches());
         for (std::size_t i = 0; i < sequences_.size(); ++i)

@@ -37,7 +37,8 @@ struct graph_dispatch_options {
     /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
     /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
-    /// saves time. An operation doesn't wait for a partner: on 26 random problems, waiting gained nothing.
+    /// saves time. An operation doesn't wait until its pair can start, because waiting gained nothing on 26 random
+    /// problems.
     bool pairs = false;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
@@ -183,8 +184,8 @@ private:
         ++stages_[best->backward.stage].next_gradient;
         return true;
     }
-    /// The pair of the next forward of `f` and the next gradient of `b`; empty if there is none that saves time, or if
-    /// it can't start now.
+    /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, saves no
+    /// time, or can't start now.
     std::optional<operation_pair> pair_on(stage f, stage b, rank r) const {
         if (!may_take_forward(f) || !has_gradient(b)) return std::nullopt;
         const auto one = with_storage(forward(f, options_->sequence[stages_[f].next_forward]));

@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    /// Makes the dispatcher careful: `safe_` gets the sequences in the order of their first forwards.
+    /// Makes the dispatcher careful, and gives `safe_` the sequences in the order of their first forwards.
     void be_careful(const std::vector<operation>& given) {
         const cell_numbering cell{p_->graph};
         std::vector<storage_index> option(cell.size(), 0);
@@ -145,7 +145,7 @@ private:
     detail::running_step<Graph> step_;
     std::vector<unsigned char> has_ended_;
     per_rank<std::vector<operation>> queues_;
-    /// Microbatches whose forwards haven't started, in reverse: the next microbatch is at the end.
+    /// Microbatches whose forwards haven't started, in reverse order, so that the next microbatch is at the end.
     per_stage<std::vector<microbatch>> forwards_;
     /// Empty unless the dispatcher is careful.
     std::optional<safe_memory<Graph>> safe_{};

@@ -91,7 +91,7 @@ OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
-/// The duration relative to which the change of a cost is measured.
+/// The duration by which the change of a cost is divided.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
 inline duration scale_of(const problem& p, const rank_pair&, duration) {
     duration sum{};

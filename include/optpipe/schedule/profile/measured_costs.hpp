@@ -90,8 +90,8 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// Sets `backward_extra` of a storage option. If the costs without recomputation (the base) aren't known yet, divides
-/// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
+/// Sets `backward_extra` of a storage option. If the costs without recomputation aren't known yet, the measured time is
+/// divided between these costs and `backward_extra`, in the planned proportion.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
     // The least share of the planned `backward_extra`. Any share above 0 works, but a share of 0 would turn the option

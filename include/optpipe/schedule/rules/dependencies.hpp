@@ -136,8 +136,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
 
 /// The time when all inputs of an operation are ready. `end_of(operation)` returns the end of an operation, or an
 /// unlimited time if the end is unknown. If the end of an input is unknown, the result is unlimited, too. The function
-/// is always inlined, because callers know the kind of operation, so that little code remains. Without inlining, ZB
-/// auto and ZB-V on 64 ranks take a tenth longer.
+/// is always inlined, because little code remains if the caller knows the kind of operation. Without inlining, ZB auto
+/// and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

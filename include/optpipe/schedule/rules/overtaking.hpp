@@ -4,8 +4,8 @@
 
 namespace optpipe {
 
-/// Whether a model of a problem lets microbatches overtake each other. If it does, the order of microbatches on a later
-/// stage, or in the backward, may differ from their order on stage 0.
+/// Whether a model of a problem lets microbatches overtake each other. With overtaking, the order of microbatches on a
+/// later stage, or in the backward, may differ from their order on stage 0.
 enum class overtaking {
     /// The operations of each kind and stage run in the order of microbatches. With offloading, a model that forbids
     /// overtaking may exclude all optimal schedules. Every solution of the model is still a schedule, but the model's

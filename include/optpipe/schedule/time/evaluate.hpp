@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// Gives an order its final times. These are the earliest possible times, with two exceptions. For `span`, the warm-up
+/// Gives an order its final times, which are the earliest possible times with two exceptions. For `span`, the warm-up
 /// is postponed. With offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary.
 /// `stop` is polled between passes.
 template <pipeline_graph Graph>

@@ -192,7 +192,7 @@ private:
 ///
 /// A gap is divided when its cause may change. This is possible when an operation gets its inputs, and when memory is
 /// freed or taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more
-/// memory. O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
+/// memory. For n operations, takes O(n log n) if only few operations of a rank are ready and wait at any time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

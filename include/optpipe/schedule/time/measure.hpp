@@ -143,8 +143,7 @@ template <auto Ranks> struct measures_by_rank {
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The time span in which each rank is engaged. It lasts from the first start to the last end of the rank's
-/// computations.
+/// The time span in which each rank is engaged, from the first start to the last end of the rank's computations.
 template <auto Ranks> struct basic_engagement {
     /// The first start on each rank; unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};

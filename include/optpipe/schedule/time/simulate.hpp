@@ -313,7 +313,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// The refusal for an order that ends too early. It names an operation that could have come next.
+/// The refusal for an order that ends too early, which names an operation that could have come next.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -347,7 +347,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory. It names the rank that lacks the most memory.
+/// The refusal of an order that needs too much memory, which names the rank that lacks the most memory.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // If the problem lacks an operation of the order, the memory that the order needs is undefined.
@@ -429,7 +429,7 @@ template <pipeline_graph Graph>
 /// Postpones the forwards before each rank's first backward as far as all later operations allow. Nothing else changes.
 /// On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
 /// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
-/// stashes for less time (PipeOffload does the same before it places transfers).
+/// stashes for less time. PipeOffload also postpones the warm-up before it places transfers.
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);
