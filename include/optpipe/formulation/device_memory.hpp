@@ -24,8 +24,8 @@ namespace optpipe::formulation {
 /// full backward.
 ///
 /// Attention keys and values, and the memory that edges hold, count from the start of the operation that takes the
-/// memory. Such memory counts until the end of the operation that frees it, which may run on another rank. Memory of
-/// keys, values and edges rises at the starts of F and gradients.
+/// memory. The memory of keys, values and edges counts until it is freed, maybe by an operation on another rank. Memory
+/// of keys, values and edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {

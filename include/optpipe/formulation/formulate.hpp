@@ -24,7 +24,7 @@ struct formulated {
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. Such a
+    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. An exact
     /// model excludes no optimum, and all its solutions are schedules. If a model is neither exact nor pooled, its
     /// bound doesn't hold for all schedules.
     bool is_exact = true;

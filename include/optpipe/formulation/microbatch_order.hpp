@@ -14,8 +14,8 @@ namespace optpipe::formulation {
 ///
 /// *Without transfers, the order excludes no optimum.* Microbatches cost the same. So in any schedule, the k-th F, the
 /// k-th gradient and the k-th W of every stage can be renumbered as those of microbatch k. The first k forwards of a
-/// stage have k different predecessors on the previous stage, which end before the k-th forward starts. Thus the k-th
-/// forward of the previous stage ends in time for the k-th forward of the stage. The same argument applies to
+/// stage have k different predecessors on the previous stage, all of which end before the k-th forward starts. Thus the
+/// k-th forward of the previous stage ends in time for the k-th forward of the stage. The same argument applies to
 /// gradients, whose predecessors are the gradients of the next stage and their own forwards, and to weight gradients,
 /// whose predecessors are input gradients. Memory depends only on the number of operations of each kind that have begun
 /// or ended. Thus the renumbered schedule is valid with the same times.

@@ -169,9 +169,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// `forward_of(a)` is the computation before transfer a, and `needs_stash(a)` is the computation after transfer a.
-    /// These are the F of the stash, and its gradient or recomputation. If transfers are pooled, the m-th transfer
-    /// comes after the m-th F and before the last gradient.
+    /// `forward_of(a)` is the F of the stash of transfer a, and comes before a. `needs_stash(a)` is the gradient or
+    /// recomputation that comes after a. If transfers are pooled, the m-th transfer comes after the m-th F and before
+    /// the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);

@@ -45,8 +45,8 @@ private:
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
         return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
-    /// Events that never come before `e`. These are the same event of the next microbatch and, if `e` is the end of an
-    /// I, the end of its W.
+    /// Events that never come before `e`, namely the same event of the next microbatch and, if `e` is the end of an I,
+    /// the end of its W.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));

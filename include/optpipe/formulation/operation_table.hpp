@@ -110,7 +110,7 @@ public:
 
     /// The storage options of a stage in the model. Options that offload come last.
     [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
-    /// The option of the model that is no worse than option `o`. If the model has option `o`, this is `o` itself.
+    /// The option of the model that is no worse than option `o`. If the model has option `o`, the result is `o`.
     [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
     [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {

@@ -82,8 +82,7 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A full B may be chosen only with storage options for which it may be better than I and W. With all other options,
-    // I and W are never worse.
+    // A full B may be chosen only with storage options for which I and W may be worse than B.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);

@@ -179,7 +179,7 @@ template <pipeline_graph Graph>
 }
 
 /// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the storage option
-/// of the operation includes its kind.
+/// of the operation includes operations of this kind.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -264,9 +264,10 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's attention keys and values, from the start of its F to the end of its gradient. The
-/// gradients of keys and values take as much memory again. Every slice except the last holds these gradients from the
-/// start of the last slice's gradient to the end of its own gradient.
+/// Adds the memory of a slice's attention keys and values, from the start of its F to the end of its gradient. For
+/// every slice except the last, also adds the gradients of keys and values, which take as much memory as the keys and
+/// values. The gradients of keys and values are held from the start of the last slice's gradient to the end of the
+/// slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -296,8 +297,8 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that doesn't depend on how its stash is stored. This part consists of the memory
-/// of attention keys and values, and the memory that edges hold.
+/// The part of an operation's effect that doesn't depend on how its stash is stored, namely the memory of attention
+/// keys and values, and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -320,7 +321,7 @@ template <pipeline_graph Graph>
 }
 
 /// Calls `visit(rank, amount)` for device memory that the end of `op` frees, but that other operations took, on any
-/// rank. Such memory is held by edges, or by attention keys and values of a stage without gradients.
+/// rank. The memory belongs to edges, or to attention keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

@@ -14,11 +14,11 @@ namespace optpipe::detail {
 /// problem has one chain per stage and kind, with one operation per microbatch. The kinds are F, I and W, or F and B if
 /// the backward may not be split. `chains_of` makes the chains of any problem.
 ///
-/// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before any k
-/// forwards of the previous stage have ended. The k-th gradient can't start before any k forwards of its stage and any
-/// k gradients of the next stage have ended. If splitting is allowed, a full backward is an I followed at once by a W
-/// that holds at most the activation. So an objective that is impossible for the chains is impossible for every
-/// schedule.
+/// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
+/// of the previous stage have ended, whatever their microbatches. The k-th gradient can't start before k forwards of
+/// its stage and k gradients of the next stage have ended, whatever their microbatches. If splitting is allowed, a full
+/// backward is an I followed at once by a W that holds at most the activation. So an objective that is impossible for
+/// the chains is impossible for every schedule.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 

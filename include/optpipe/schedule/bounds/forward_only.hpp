@@ -12,10 +12,10 @@ namespace optpipe {
 /// further microbatch.
 ///
 /// In any chain, two other bounds hold as well. The makespan is at least the time of one microbatch through all stages,
-/// plus the shortest stage time of each other microbatch. Every other microbatch adds its time on at least one stage:
-/// the first stage if it runs earlier there, the last stage if it runs later there, or else a stage where it overtakes.
-/// The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log n) for n
-/// forwards.
+/// plus the shortest stage time of each other microbatch. All other microbatches add their time on at least one stage:
+/// the first stage if they run earlier there, the last stage if they run later there, or else a stage where they
+/// overtake. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log n)
+/// for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

@@ -62,9 +62,9 @@ struct stash_capacity {
 };
 
 /// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. The constraints are the
-/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients
-/// wait, a full stash and n − 1 weight stashes were in memory while the last I ran. The result is empty if there would
-/// be very many constraints.
+/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients may
+/// wait, a full stash and n − 1 weight stashes must fit in memory while the last I runs. The result is empty if there
+/// would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {

@@ -128,8 +128,8 @@ private:
     }
     /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
     /// each forward that has run, and falls with each weight gradient that has run. If the stage's stashes count as
-    /// offloaded, the memory in use also grows with each gradient that has run. If the stashes count as kept, it falls
-    /// with each gradient.
+    /// offloaded, the memory in use also grows with each gradient that has run. If the stashes count as kept, the
+    /// memory in use falls with each gradient that has run.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -187,8 +187,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be on the host at some moment from `early` to `late`. A stash is on the host only if
-    /// its offload can end before that moment, and its reload can end in time after that moment.
+    /// The most memory that can be on the host at some moment from `early` to `late`. A stash can be on the host at a
+    /// moment if its offload can end before this moment, and its reload can start later and still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {

@@ -139,7 +139,7 @@ private:
         return all.least_price(amount);
     }
     /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, its W fills a part of this time, and has no price.
+    /// in a pair, its W fills a part of the time, and has no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
@@ -217,7 +217,8 @@ private:
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;
-    // Earliest starts, and least times after the ends, over all forwards and over all backwards.
+    // `first_…` is the earliest start of any forward or backward, and `after_…` is the least time after the end of any
+    // forward or backward.
     duration first_forward_ = duration::unlimited();
     duration first_backward_ = duration::unlimited();
     duration after_forward_ = duration::unlimited();

@@ -12,15 +12,15 @@
 
 namespace optpipe::detail {
 
-/// The memory of a rank as seen by one stage. `count` stashes of the stage fit in memory. A forward that waits for
-/// memory starts at least `delay` after the end of a gradient.
+/// The number of a stage's stashes that fit in memory (`count`), and the time that a forward waits for memory after the
+/// end of a gradient (`delay`).
 struct stash_room {
     std::size_t count = 0;
     duration delay{};
 };
 
-/// If `count` stashes leave no room for a weight stash, a gradient alone doesn't free enough memory for a forward. Its
-/// weight gradient or another gradient must end first, and `delay` is the shorter duration of these two.
+/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient and one more operation. The
+/// second wait is as long as a weight gradient or a gradient, whichever is shorter.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());

@@ -158,7 +158,7 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 namespace detail {
 
-/// Computes the bounds of `bounds_of` for one problem. Contract: stashes are only kept or offloaded as a whole.
+/// Computes the bounds of `bounds_of`. Contract: stashes are only kept or offloaded as a whole.
 template <pipeline_graph Graph>
 constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     structural_bounds bounds;
@@ -187,9 +187,9 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// Computes all bounds that take little time. If the problem is plain, its relaxations are bounded, in which stashes
-/// are only kept or offloaded as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks
-/// × stages × microbatches) for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem
+/// Computes all bounds that take little time. Bounds of plain problems are computed on relaxations in which stashes are
+/// only kept or offloaded as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks ×
+/// stages × microbatches) for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem
 /// isn't plain, only `graph_bound` and `holding_area_bound` are computed.
 ///
 /// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is

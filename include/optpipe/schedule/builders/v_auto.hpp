@@ -137,10 +137,10 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// Collects all patterns without colliding passes that exceed each limit by at most one stash. An excess of up to
-    /// one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. With the
-    /// shortest possible period, all slopes on the way down the V are tried. Longer periods, which are for problems
-    /// with little memory, are tried only with the least slope.
+    /// Collects all patterns that have no colliding passes, and that exceed each limit by at most one stash. An excess
+    /// of up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier.
+    /// With the shortest possible period, all slopes on the way down the V are tried. Longer periods, which are for
+    /// problems with little memory, are tried only with the least slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;

@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// How to rebuild the warm-up and the cool-down of a repeated block. If these phases weren't rebuilt, ranks would wait
-/// for microbatches that don't exist.
+/// How to rebuild the warm-up and the cool-down of a repeated block. If warm-up and cool-down weren't rebuilt, ranks
+/// would wait for microbatches that don't exist.
 struct v_phases {
     /// Number of forwards that a rank may do before the first gradient of its first stage.
     std::size_t stashes = 0;

@@ -30,8 +30,8 @@ struct zero_bubble_v_switches {
 /// One run of the heuristic, which simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed` is empty, or has one idle time per rank. A rank may idle that long even if all other ranks have idled
-    /// less.
+    /// `allowed` is empty, or has one idle time per rank. A rank may idle as long as its time in `allowed`, even if all
+    /// other ranks have idled less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},

@@ -24,9 +24,9 @@ struct drawn_order {
 /// Converts the order of another draw to an order of `p`. The sequences of `p` and of the draw are ranked by number of
 /// slices, then by work. The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence.
 /// Slices are matched by position. If a sequence of `p` has more slices, all additional slices take the place of the
-/// last slice in the draw's sequence. Where this shortens the step, a rank runs later operations of the order first
-/// instead of waiting for inputs or memory (`order_dispatcher`). Empty if `p` and the draw have different numbers of
-/// sequences, if the order isn't executable, or if not enough memory can be freed.
+/// last slice in the draw's sequence. A rank runs later operations first instead of waiting for inputs or memory
+/// (`order_dispatcher`), if the step gets shorter. Empty if `p` and the draw have different numbers of sequences, if
+/// the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Computes the times of a schedule with the costs of this problem. The schedule was made for other costs, or for
@@ -141,7 +141,8 @@ inline bool is_like(const problem& p, const drawn_order& of) {
            of.slices.size() == slices_of(p).size();
 }
 
-/// The best order for `p` in which its microbatches replace those of the drawn order. Empty if no order was found.
+/// The best order found by replacing the microbatches of the drawn order with those of `p`. Empty if no order was
+/// found.
 inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
     best_order<any_graph> best{p};
     if (!is_like(p, of)) return best;

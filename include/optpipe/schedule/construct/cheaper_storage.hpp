@@ -263,10 +263,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if the
-/// other operations can start at the same times without them, and the stash then fits on the device. The objective is
-/// no higher, because the remaining operations start no later. O(n log n). `stop` is polled between ranks. Once `stop`
-/// returns true, the schedule is returned as it is.
+/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers of a stash are
+/// unnecessary if the stash fits on the device without them, and all other operations can start at the same times. The
+/// objective is no higher, because the remaining operations start no later. O(n log n). `stop` is polled between ranks.
+/// Once `stop` returns true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();

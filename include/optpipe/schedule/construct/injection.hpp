@@ -37,7 +37,7 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Renumbers the microbatches of `positions`, whose numbers are positions in the order of injection. Number i becomes
+/// Replaces the microbatch numbers in `positions` by microbatches of `entering`. Number i becomes
 /// `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,

@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair at the position of the second operation. Operations between these two come before
-    /// the pair, but operations with the stage and microbatch of the first operation come after the pair.
+    /// Makes two operations a pair at the position of the second operation. An operation between the first and the
+    /// second comes before the pair, or after the pair if it has the stage and microbatch of the first.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -33,8 +33,8 @@ struct offload_placement {
 };
 
 /// Finds transfers that leave the times of given computations unchanged. Only stashes in `may_offload` that can be
-/// reloaded in time get transfers. The transfers obey the rules for engines and links. Without slots, they also obey
-/// the limits of host memory. The limits of device memory are ignored.
+/// reloaded in time get transfers. The transfers obey the rules for engines and links and, if placed without slots, the
+/// limits of host memory. The limits of device memory are ignored.
 template <pipeline_graph Graph> class offload_placer {
 public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,

@@ -53,8 +53,8 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If such transfers free too little memory, the search tries transfers that make computations wait. Transfers
-/// are placed again around the resulting times, as long as that improves the result.
+/// nothing. If transfers without delay free too little memory, the search tries transfers that make computations wait.
+/// Transfers are placed again around the resulting times, as long as that improves the result.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)

@@ -65,8 +65,8 @@ struct uniform_storage {
     /// option that it uses for offloaded stashes.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. The
-    /// classic problem then has the times of the transfer.
+    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. If
+    /// they do, the classic problem has the times of this transfer.
     bool may_offload = false;
     /// Whether the represented option has transfers that the classic problem lacks: an offload right after the forward,
     /// and a reload right before the stash is needed.
@@ -97,13 +97,13 @@ template <pipeline_graph Graph>
 /// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`.
 /// Operations in the order of `p` end no later than in the classic problem, unless a transfer waits for memory.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both are exact.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation.
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
-/// - Recomputation lowers the memory limit of the rank by the largest amount that it restores. A lowered limit is
-///   negative if not even one microbatch fits.
+/// - Recomputation lowers the memory limit of the rank by the largest amount that it restores.
+/// - A lowered memory limit is negative if not even one microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
-///   The builder then decides for each microbatch whether to offload.
-/// - Any other transfer lowers the activation by its size, and the memory limit of the rank by the largest such size.
+/// - For a classic transfer, the builder decides for each microbatch whether to offload.
+/// - The amount that any other transfer moves is removed from the activation. The largest amount lowers the limit.
 /// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,

@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends a backward, which is split into I and W if full backwards aren't allowed, or if splitting is allowed and
-/// takes no more memory than B. In all other cases, appends B. `held` is the memory on the device when the backward
-/// starts. A stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
+/// Appends I and W if B isn't allowed, or if splitting is allowed and takes no more memory than B. Appends B if the
+/// backward isn't split. `held` is the memory on the device when the backward starts. A stage that computes no
+/// gradients of weights gets no W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {

@@ -22,14 +22,14 @@ struct dispatch_options {
     /// Share of the device memory that may be used. The value 0 stands for the memory that one microbatch needs, and
     /// the value 1 stands for the limit.
     double memory_share = 1.0;
-    /// A weight gradient starts only if there is time for this share of it before the next operation arrives. The share
+    /// A weight gradient starts only if at least this share of it can run before the next operation arrives. The share
     /// is from 0 to 1.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share, from 0 to 1, of each rank's stages that always offload their stashes. These are the rank's stages whose
-    /// stashes are held longest.
+    /// Share, from 0 to 1, of each rank's stages that always offload their stashes, namely the stages whose stashes are
+    /// held longest.
     double offload_share = 0.0;
     /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
     /// offloaded. A negative number means that no memory is kept free.

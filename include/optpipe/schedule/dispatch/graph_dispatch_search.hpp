@@ -159,8 +159,8 @@ private:
     /// longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). The longest
     /// sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost 2 % in the worst
     /// setting. On 60 problems, repeating stuck runs at once was compared with a search in which all careful runs came
-    /// last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none longer). After 1
-    /// s, both gave equal orders.
+    /// last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none longer), and after
+    /// 1 s, equal orders.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();

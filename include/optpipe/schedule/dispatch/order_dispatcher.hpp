@@ -42,10 +42,9 @@ inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
 /// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
-/// ready and fits in memory. If the order was made for other durations, gaps are closed in this way. A stage that
-/// belongs to a group runs its forwards in the given order. If ranks wait for each other's memory, operations are
-/// missing from the result. Contract: no operation appears twice in the order, and the problem has all of the order's
-/// operations.
+/// ready and fits in memory. An order made for other durations thus runs with fewer gaps. A stage that belongs to a
+/// group runs its forwards in the given order. If ranks wait for each other's memory, operations are missing from the
+/// result. Contract: no operation appears twice in the order, and the problem has all of the order's operations.
 template <pipeline_graph Graph> class order_dispatcher {
 public:
     order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)

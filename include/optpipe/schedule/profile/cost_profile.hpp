@@ -26,8 +26,8 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// The storage option of a transfer, a recomputation, or a backward that recomputes. All other durations don't
-    /// depend on the option, which isn't set.
+    /// The storage option of a transfer, a recomputation, or a backward that recomputes. Empty for all other
+    /// operations, whose duration doesn't depend on the option.
     std::optional<storage_index> storage{};
     /// For a transfer, whether another transfer was running on the same link.
     bool shared = false;
@@ -144,9 +144,9 @@ private:
         }
         return found;
     }
-    /// The slowness of each step, which is the median ratio of its operations. The ratio of an operation is its
-    /// duration in this step, divided by its median duration in all steps. The slowness doesn't depend on which ranks
-    /// were measured.
+    /// The slowness of each step. The slowness is the median ratio of the operations in the step. The ratio of an
+    /// operation is its duration in this step, divided by its median duration in all steps. The slowness doesn't depend
+    /// on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

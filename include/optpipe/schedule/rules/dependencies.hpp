@@ -37,9 +37,9 @@ template <pipeline_graph Graph>
 /// waits for the forward.
 ///
 /// This file implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md), which define the inputs of an
-/// operation. All other inputs belong to another stage, or to another slice of the same sequence. The rules appear in
-/// two other places. `validate` states them independently, and tests compare the two implementations. The JavaScript of
-/// `html_timeline.hpp` repeats the rule for the input of the same stage.
+/// operation. All other inputs belong to another stage, or to another slice of the same sequence. Rules 2, 3, 5 and 6
+/// appear in two other places. `validate` states the rules independently, and tests compare the two implementations.
+/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;

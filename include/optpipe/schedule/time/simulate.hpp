@@ -313,7 +313,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// The refusal for an order that ends too early, which names an operation that could have come next.
+/// Refuses an order that ends too early, and names an operation that could have come next.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -347,7 +347,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory, which names the rank that lacks the most memory.
+/// Refuses an order that needs too much memory, and names the rank that lacks the most memory.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // If the problem lacks an operation of the order, the memory that the order needs is undefined.
