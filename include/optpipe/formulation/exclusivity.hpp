@@ -27,7 +27,7 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 }
 
 /// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), because a rank runs one computation at a
-/// time. Each pair of computations with an unknown order has one variable. Ω is the least number that the time windows
+/// time. Each pair of computations with an unknown order has one variable. The number Ω is as small as the time windows
 /// of the two operations allow.
 ///
 /// Two weight gradients of a stage have the same order variable as their input gradients (`microbatch_order`). The

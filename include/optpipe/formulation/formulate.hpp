@@ -53,8 +53,8 @@ namespace detail {
 } // namespace detail
 
 /// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if the model would be too large, or if
-/// the problem has no model with this rule on overtaking (`has_form`). The model is infeasible if no schedule is within
-/// the horizon.
+/// the problem has no model with the wanted rule on overtaking (`has_form`). The model is infeasible if no schedule is
+/// within the horizon.
 [[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
 
 } // namespace optpipe::formulation

@@ -43,8 +43,8 @@ namespace optpipe::formulation {
     return wanted != overtaking::allowed || !operations.any_stage(names_matter);
 }
 
-/// Whether the problem has a model with this rule on overtaking. If overtaking isn't allowed, the problem must be
-/// plain, and the stashes of a stage must differ only in whether they are offloaded.
+/// Whether the problem has a model with the rule `wanted` on overtaking. If overtaking isn't allowed, the problem must
+/// be plain, and the stashes of a stage must differ only in whether they are offloaded.
 [[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
     if (wanted != overtaking::allowed && !is_plain(t.problem())) return false;
     const auto differ = [&](stage s) {

@@ -21,8 +21,8 @@ class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
 
-    /// Refused (`does_not_apply`) if microbatches overtake each other, stashes are offloaded, and the model excludes
-    /// such schedules. The schedule must be valid, with storage options that the model has.
+    /// Refused (`does_not_apply`) if microbatches overtake each other and stashes are offloaded, but the model excludes
+    /// overtaking. The schedule must be valid, with storage options that the model has.
     [[nodiscard]] outcome<plan_times> run(const schedule& s) {
         read(s);
         number_by_first_forward();

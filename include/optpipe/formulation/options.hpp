@@ -24,8 +24,7 @@ struct strengthenings {
     bool load = true;
     /// Adds Zero Bubble's rows, which state that the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Adds the constraint that a minimum number of stashes must be offloaded if the makespan is short, which follows
-    /// from memory × time.
+    /// Adds a constraint from memory × time: if the makespan is short, a minimum number of stashes must be offloaded.
     bool memory_area = true;
     /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;

@@ -17,8 +17,8 @@ namespace optpipe::formulation {
 /// The plan that a point of the model represents. The plan's times have the numerical errors of the point.
 [[nodiscard]] plan_times times_of(const formulated& f, std::span<const double> values);
 
-/// Assigns pooled transfers to the first microbatches that they fit, stage by stage. The remaining transfers are
-/// dropped.
+/// Assigns pooled transfers to the first microbatches that they fit, stage by stage. Transfers that fit no microbatch
+/// are dropped.
 void name_transfers(const operation_table& t, plan_times& times);
 
 /// The schedule with a plan's order, and with the times of `time_order`, which are never later than the times of the

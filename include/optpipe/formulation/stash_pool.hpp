@@ -15,7 +15,8 @@ namespace optpipe::formulation {
 /// with the same times, because the j-th offload starts after j forwards have ended, and the j-th reload starts after j
 /// offloads have ended. Counted from the end of the step, the j-th reload of a stage comes before the j-th gradient.
 ///
-/// In this relaxation, a transfer has no microbatch, so transfers on different stages are independent of each other.
+/// In the pooled relaxation, a transfer has no microbatch, so transfers on different stages are independent of each
+/// other.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}

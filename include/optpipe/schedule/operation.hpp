@@ -179,7 +179,7 @@ template <pipeline_graph Graph>
 }
 
 /// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the storage option
-/// of the operation includes operations of this kind.
+/// of the operation includes operations of the same kind.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

@@ -80,10 +80,10 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 /// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
-/// A synchronous loop runs its rank's list one operation after the other. It must post sends asynchronously, because
-/// two neighbours may both send first. A synchronous loop stays within the plan's memory, but is slower than the plan,
-/// because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and `issue_order` say when
-/// each transfer may start, and which operations wait for its end.
+/// A synchronous loop runs its rank's list one operation after the other. A synchronous loop must post sends
+/// asynchronously, because two neighbours may both send first. A synchronous loop stays within the plan's memory, but
+/// is slower than the plan, because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and
+/// `issue_order` say when each transfer may start, and which operations wait for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -93,8 +93,8 @@ template <pipeline_graph Graph>
 }
 
 /// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
-/// valid schedule in which nothing starts later than in the given schedule. The exception is a full memory in which two
-/// transfers without duration swap stashes at one instant, because neither can come first.
+/// valid schedule in which nothing starts later than in the given schedule. `simulate` fails only if two transfers
+/// without duration swap stashes at one instant in a full memory, because neither can come first.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

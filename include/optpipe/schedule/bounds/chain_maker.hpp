@@ -18,7 +18,7 @@ namespace optpipe::detail {
 /// Makes the chains of any problem. There is one chain per stage, kind and slice of equal sequences, with one operation
 /// per sequence.
 ///
-/// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
+/// Every valid schedule satisfies the constraints of the chains. Each operation of a chain waits for one operation of
 /// each predecessor chain, and no two operations of the chain wait for the same operation. So operation k of a chain,
 /// counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j

@@ -47,9 +47,9 @@ struct memory_ramp {
     double time = 0.0;
 };
 
-/// The operations of a rank that take memory, counted from the first start, or the operations that release memory,
-/// counted back from the last end. The memory taken within a given time is at most the optimum of a fractional knapsack
-/// plus the memory of one operation that has taken its memory at its start, but hasn't ended yet.
+/// Either the operations of a rank that take memory, counted from the first start, or the operations that release
+/// memory, counted back from the last end. The memory taken within a given time is at most the optimum of a fractional
+/// knapsack plus the memory of one operation that has taken its memory at its start, but hasn't ended yet.
 class ramp_operations {
 public:
     /// Adds `count` operations, each of which takes `size` and runs for `length`.

@@ -11,9 +11,9 @@
 namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings. At every start, the memory that must
-/// have been taken, minus the memory that can have been released, fits under the limit. An order of two operations is
-/// assumed, together with all orders that it implies (`order_counts`). If the assumption makes the memory in use exceed
-/// the limit, the opposite order is deduced.
+/// have been taken, minus the memory that can have been released, must fit under the limit. An order of two operations
+/// is assumed, together with all orders that it implies (`order_counts`). If the assumption makes the memory in use
+/// exceed the limit, the opposite order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)

@@ -33,8 +33,9 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest number up to `limit` that is a sum of given sizes, each taken any number of times. Memory in use is such
-/// a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to examine.
+/// The largest number up to `limit` that is a sum of given sizes, each taken any number of times. Memory above the
+/// result is never used, because memory in use is a sum of sizes. Returns `limit` itself if there would be too many
+/// sums to examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });

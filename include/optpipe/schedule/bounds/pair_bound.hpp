@@ -21,8 +21,8 @@ public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
-    /// The least price for which items of this total amount can be taken. If all items together have less than
-    /// `amount`, returns the price of all items.
+    /// The least price for which items with a total amount of `amount` can be taken. If all items together have less
+    /// than `amount`, returns the price of all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -139,7 +139,7 @@ private:
         return all.least_price(amount);
     }
     /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, its W fills a part of the time, and has no price.
+    /// in a pair, its W fills a part of `amount`, and has no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {

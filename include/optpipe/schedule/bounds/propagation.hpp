@@ -85,8 +85,9 @@ public:
         by_time_[1] = by_time_[0];
     }
 
-    /// Returns false if no schedule has an objective of at most `horizon`. If a schedule with this objective may exist,
-    /// returns true and adds the deductions to `known`. Contract: `horizon` is at most `known.horizon`.
+    /// Returns false if no schedule has an objective of at most `horizon`. If a schedule with an objective of at most
+    /// `horizon` may exist, returns true and adds the deductions to `known`. Contract: `horizon` is at most
+    /// `known.horizon`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;

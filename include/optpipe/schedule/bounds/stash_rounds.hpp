@@ -19,8 +19,8 @@ struct stash_room {
     duration delay{};
 };
 
-/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient and one more operation. The
-/// second wait is as long as a weight gradient or a gradient, whichever is shorter.
+/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient, and then for a weight gradient
+/// or another gradient, whichever is shorter.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());

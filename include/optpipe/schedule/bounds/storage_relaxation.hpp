@@ -57,7 +57,7 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
-/// - Both: `weight_stash`, from the start of I to the end of W. B holds no more than in `p`.
+/// - Both: `weight_stash`, from the start of I to the end of W. A full backward holds no more than in `p`.
 /// - If the new schedule may hold more on the host of a rank, the new problem has no host limit there.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {

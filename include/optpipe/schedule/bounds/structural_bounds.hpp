@@ -27,7 +27,7 @@ struct structural_bounds {
     /// The time of all work on the busiest rank, plus the least time before and after this work. The bound is never
     /// below the time of one microbatch through all stages.
     duration device_load{};
-    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
+    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit in its memory (Zero
     /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
     /// A bound from the memory × lifetime of the stashes on each rank. An activation can be offloaded for its lifetime

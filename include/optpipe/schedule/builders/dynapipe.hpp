@@ -27,7 +27,7 @@ namespace optpipe {
 namespace detail {
 
 /// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
-/// (`positions`). The n-th sequence takes the n-th place in this pattern.
+/// (`positions`), in which the n-th sequence takes the n-th place.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,

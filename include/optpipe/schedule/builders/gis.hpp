@@ -138,7 +138,7 @@ template <pipeline_graph Graph>
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
 /// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
 /// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
-/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, it holds only g(v − 1) + R stashes, but is idle for (R −
+/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, a rank holds only g(v − 1) + R stashes, but is idle for (R −
 /// g)(v − 1) unit passes. With g < ⌈R/2⌉, the chunks of a rank are several groups apart.
 ///
 /// Needs loop placement; supports any number of stages per rank. With one stage per rank (linear placement), the

@@ -24,7 +24,7 @@ namespace detail {
 /// the time that the busiest rank works on a microbatch with mean costs. In each period a rank runs the forwards of its
 /// stages in order, then their full backwards in reverse, without a gap. Every operation has a fixed time in the
 /// period, and starts at this time in the first period in which its inputs are ready. Messages between ranks take no
-/// time, as usual for 1F1B. Otherwise, a short message could cost an entire period.
+/// time, as usual for 1F1B, because a short message could otherwise cost an entire period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)

@@ -127,8 +127,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
     /// of these offload.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. The value 0 stands for 1 or, under a memory limit, for the best of
-    /// R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder uses 1 without memory limits, and
+    /// the best of R, `half_group` and 1 with memory limits.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -101,7 +101,7 @@ private:
     }
 
     /// Appends the passes before the first gradient of the first stage. As many forwards run as the stashes permit, in
-    /// an order that avoids waits if possible. Then each further forward follows a gradient.
+    /// an order that avoids waits if possible. All further forwards alternate with gradients.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });

@@ -20,8 +20,8 @@ namespace optpipe {
 namespace detail {
 
 /// Switches of ZB-V's heuristic. The switches say whether a weight gradient longer than the gap may run before a
-/// forward, and whether it may run before the gradient of a rank's second stage. Such a weight gradient runs only if
-/// its rank would otherwise have idled longest.
+/// forward, and whether it may run before the gradient of a rank's second stage. A weight gradient longer than the gap
+/// runs only if its rank would otherwise have idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;

@@ -73,7 +73,7 @@ template <pipeline_graph Graph>
 }
 
 /// Calls `visit(operation)` for each slice of a sequence. The visited operation is `of` with the slice as its
-/// microbatch. Forwards and offloads visit the slices in order, all other kinds in reverse.
+/// microbatch. Forwards and offloads visit the slices in order, and all other kinds visit the slices in reverse.
 template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
     const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
     for (std::size_t i = 0; i < slices.size(); ++i) {

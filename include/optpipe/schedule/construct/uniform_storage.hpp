@@ -65,8 +65,8 @@ struct uniform_storage {
     /// option that it uses for offloaded stashes.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. If
-    /// they do, the classic problem has the times of this transfer.
+    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves, so
+    /// that the classic problem has the times of this transfer.
     bool may_offload = false;
     /// Whether the represented option has transfers that the classic problem lacks: an offload right after the forward,
     /// and a reload right before the stash is needed.

@@ -254,7 +254,7 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 /// An order from which a search may start, found in the time of a sort. Nothing is offloaded. Microbatches start at
 /// equal intervals, and as many are in flight as fit in memory. Microbatches use the storage option with the least
 /// recomputation among those that all stages have and that fit. If no common option fits, the order is `one_at_a_time`.
-/// The order is valid if `fits_one_at_a_time(p)`.
+/// The order is valid if `fits_one_at_a_time(p)` is true.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank& least) {

@@ -22,7 +22,7 @@ namespace optpipe {
 /// stage.
 ///
 /// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
-/// microbatches in flight can still be finished in order. Each of these microbatches may use the memory that earlier
+/// microbatches in flight can still be finished in order. Each microbatch in flight may use the memory that earlier
 /// microbatches release (the banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes
 /// are only kept or offloaded as a whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {

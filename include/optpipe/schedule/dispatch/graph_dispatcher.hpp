@@ -58,7 +58,7 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
-/// only if the sequences in flight can still be finished in order. Each of these sequences may use the memory that
+/// only if the sequences in flight can still be finished in order. Each sequence in flight may use the memory that
 /// earlier sequences release (the banker's algorithm). A sequence needs as much memory as it would take if it ran
 /// alone, with full backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight.
 /// Contract: no storage option of `options` offloads.
@@ -196,8 +196,8 @@ private:
         const auto pair = pair_of(one, *other);
         return saved > step_.slack() && fits(pair, of, r) ? std::optional{pair} : std::nullopt;
     }
-    /// The form of `gradient` (I or B) with which the problem has a pair of forward `f`; empty if there is no such
-    /// pair.
+    /// Returns I or B, whichever form of `gradient` can be in a pair with the forward `f`. Empty if neither form can be
+    /// in a pair with `f`.
     std::optional<operation> gradient_in_pair(const operation& f, const operation& gradient) const {
         if (overlap_of(*p_, f, gradient)) return gradient;
         const auto other = sibling(gradient, gradient.kind == operation_kind::backward ? operation_kind::backward_input

@@ -69,7 +69,7 @@ private:
 
 /// An order that is prepared to run many times with different durations.
 ///
-/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
+/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in the given
 /// order. For `span`, the warm-up is postponed as in a plan, with a delay that fits the random durations, although a
 /// real run doesn't know them beforehand. Borrows the problem.
 class noisy_order {

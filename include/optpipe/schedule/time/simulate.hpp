@@ -377,7 +377,7 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 ///
 /// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
 /// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
-/// an order that needs too much memory names the rank, and the memory that it lacks. Transfers need not name their
+/// an order that needs too much memory names a rank, and the memory that this rank lacks. Transfers need not name their
 /// storage option (`with_storage_of_transfers`). O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
