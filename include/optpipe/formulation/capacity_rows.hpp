@@ -17,8 +17,9 @@ class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). One row counts
-    /// each stash until its gradient ends. If backwards are split, a second row counts each stash until its W ends.
+    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). The first row
+    /// counts each stash up to the end of its gradient. If backwards are split, a second row counts each stash up to
+    /// the end of its W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
@@ -79,9 +80,9 @@ private:
             d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
-    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least what the
-    /// microbatch needs on an empty pipeline. The offloaded part takes memory until the end of the offload, and again
-    /// from the start of the reload.
+    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least as long
+    /// as on an empty pipeline. The offloaded part takes memory until the end of the offload, and again from the start
+    /// of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;

@@ -13,8 +13,8 @@
 namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
-/// at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the restored
-/// stash. Between two of these starts, memory only falls.
+/// only at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the
+/// restored stash.
 ///
 /// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
 /// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other
@@ -23,9 +23,9 @@ namespace optpipe::formulation {
 /// which `weight_stash` is larger than the restored stash (`extra`) counts from the start of an I that isn't part of a
 /// full backward.
 ///
-/// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory. They
-/// count until the end of the operation that frees the memory. This operation may run on another rank. Memory of keys,
-/// values and edges rises at the starts of F and gradients.
+/// Attention keys and values, and the memory that edges hold, count from the start of the operation that takes the
+/// memory. The memory of keys, values and edges counts until it is freed, maybe by an operation on another rank. Memory
+/// of keys, values and edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {
@@ -192,8 +192,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees is certainly free at the event `at`. Stashes aren't considered. A gradient that
-    /// is part of a full backward frees its memory when W ends.
+    /// Whether the memory that b frees, apart from stashes, is certainly free at the event `at`. A gradient that is
+    /// part of a full backward frees its memory when W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);
@@ -209,7 +209,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is certainly on the host, because its offload has ended, and its reload hasn't started.
+    /// Whether the stash of y is on the host: its offload has certainly ended, and its reload certainly hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);

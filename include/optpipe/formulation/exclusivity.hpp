@@ -14,8 +14,8 @@ inline bool is_aligned(const operation_table& t, operation_id a, operation_id b)
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
 }
 
-/// Makes the weight gradients of split backwards follow the order of their input gradients, for stages whose backwards
-/// may be full.
+/// If the backwards of a stage may be full, makes the weight gradients of its split backwards follow the order of their
+/// input gradients.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };
@@ -27,7 +27,7 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 }
 
 /// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), because a rank runs one computation at a
-/// time. Each pair of computations with an unknown order has one variable. Ω is the least number that the time windows
+/// time. Each pair of computations with an unknown order has one variable. The number Ω is as small as the time windows
 /// of the two operations allow.
 ///
 /// Two weight gradients of a stage have the same order variable as their input gradients (`microbatch_order`). The

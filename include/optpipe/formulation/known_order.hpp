@@ -13,8 +13,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). If a recomputation doesn't
-/// take place, it is an instant just before its gradient.
+/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't
+/// take place is an instant just before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)
@@ -25,10 +25,10 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For
-/// `span`, each rank runs for at most `horizon`. Let rank q run the predecessor of the first F of rank r. Then r starts
-/// before q has ended, because the gradient of this F returns to q. Thus r ends at most `horizon` later than q. If the
-/// problem isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle time takes no
-/// longer than all operations and messages one after the other.
+/// `span`, each rank runs for at most `horizon`. If the predecessor of rank r's first F runs on rank q, then r starts
+/// before q ends, because a gradient returns from r to q. Thus r ends at most `horizon` later than q. If the problem
+/// isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle time takes no longer
+/// than all operations and messages one after the other.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -44,8 +44,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// Adds the known orders and windows of operations. The k-th operation of each kind and stage belongs to the k-th
-/// microbatch. Weight gradients are in this order only if the backwards are split.
+/// Adds the orders and windows that propagation deduces. The k-th operation of each kind and stage belongs to the k-th
+/// microbatch. Weight gradients keep the order of microbatches only if the backwards are split.
 inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
     const stop_when late{[&] { return known.must_stop(); }};
     const auto found = propagate_order(t.problem(), duration{horizon}, late);

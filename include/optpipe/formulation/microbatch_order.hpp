@@ -12,30 +12,30 @@ namespace optpipe::formulation {
 /// Whether the operations of each kind and stage run in the order of microbatches. The following paragraphs show when
 /// this order excludes no optimum.
 ///
-/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. In any schedule, the k-th F of every
-/// stage can thus be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
-/// stage have k different predecessors on the previous stage, and all of these end in time. Therefore the k-th forward
-/// of the previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the
-/// gradients of the next stage and their own forwards, and to weight gradients, whose predecessors are input gradients.
-/// Memory depends only on the number of operations of each kind that have begun or ended. Thus the renumbered schedule
-/// is valid with the same times.
+/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. So in any schedule, the k-th F, the
+/// k-th gradient and the k-th W of every stage can be renumbered as those of microbatch k. The first k forwards of a
+/// stage have k different predecessors on the previous stage, all of which end before the k-th forward starts. Thus the
+/// k-th forward of the previous stage ends in time for the k-th forward of the stage. The same argument applies to
+/// gradients, whose predecessors are the gradients of the next stage and their own forwards, and to weight gradients,
+/// whose predecessors are input gradients. Memory depends only on the number of operations of each kind that have begun
+/// or ended. Thus the renumbered schedule is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
-/// microbatch A be the first to run forward and the last to run backward on every stage. A fills the bubbles at both
-/// ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. In the order
-/// of microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
-/// - microbatches may be numbered in the order of stage 0's forwards;
-/// - the weight gradients of a stage follow the order of its input gradients, because all weight stashes are alike. (If
-///   a backward may be full, this holds for the weight gradients of split backwards.)
+/// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles
+/// at both ends of the step, and one transfer pair per stage keeps its stash on the host nearly all of the time. If
+/// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold in spite of
+/// transfers:
+/// - Microbatches may be numbered in the order of the forwards on stage 0.
+/// - The weight gradients of split backwards follow the order of the input gradients, as weight stashes are alike.
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. The two statements above hold here as well.
+/// the same option. The two statements also hold with a choice of storage options.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice. These inputs
-/// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
-/// sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage follow the
-/// order of its input gradients if these weight gradients cost the same.
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, and all of
+/// these inputs have the same delay. Memory depends only on the number of operations of each list and kind. The first
+/// slices of sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage
+/// follow the order of its input gradients if these weight gradients cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -43,8 +43,8 @@ namespace optpipe::formulation {
     return wanted != overtaking::allowed || !operations.any_stage(names_matter);
 }
 
-/// Whether the problem has a model with this rule on overtaking. If overtaking isn't allowed, the problem must be
-/// plain, and the stashes of a stage must differ only in whether they are offloaded.
+/// Whether the problem has a model with the rule `wanted` on overtaking. If overtaking isn't allowed, the problem must
+/// be plain, and the stashes of a stage must differ only in whether they are offloaded.
 [[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
     if (wanted != overtaking::allowed && !is_plain(t.problem())) return false;
     const auto differ = [&](stage s) {
@@ -56,9 +56,9 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of interchangeable microbatches to `known`. It always adds the order of the first slices' forwards on
-/// stage 0, and the order of other operations only if `keep`. If backwards may be full, weight gradients get no fixed
-/// order, because only those of split backwards run in the order of microbatches.
+/// Adds the order of interchangeable microbatches to `known`. The forwards of first slices on stage 0 are always
+/// ordered, and all other operations only if `keep` is true. If backwards may be full, weight gradients get no fixed
+/// order, because only the weight gradients of split backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {

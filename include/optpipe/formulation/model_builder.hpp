@@ -75,7 +75,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended the propagation before all orders were known. If so, there is no model.
+    /// Whether `options::stop` ended the propagation before all orders were known, so that there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -84,7 +84,7 @@ public:
     [[nodiscard]] std::vector<meaning>& meanings() { return meanings_; }
     [[nodiscard]] const family_sizes& sizes() const { return sizes_; }
     [[nodiscard]] bool keeps_order() const { return formulation::keeps_order(*t_, options_->overtaking); }
-    /// Whether the transfers of a stage are numbered by time. If so, they belong to no microbatch.
+    /// Whether the transfers of a stage are numbered by time, without belonging to a microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
     /// The cutoff. Larger objectives are excluded.
@@ -137,8 +137,8 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The least and the most are taken over the options that
-    /// offload.
+    /// `of(option)` for options that offload, otherwise 0. The least and the most of the amount only consider options
+    /// that offload.
     template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
         const stage s = t_->stage_of(c);
         auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
@@ -156,7 +156,8 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// For two transfers that exclude each other, whether a comes before b if both take place. Empty for other pairs.
+    /// Returns the literal for "a comes before b if both take place", where a and b are transfers that exclude each
+    /// other. Returns nothing for any other pair of operations.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;
@@ -168,9 +169,9 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computation that a transfer comes after (`forward_of`), and the computation that it comes before
-    /// (`needs_stash`). The former is its F, the latter its gradient or recomputation. If transfers are pooled, the
-    /// m-th transfer comes after the m-th F and before the last gradient.
+    /// `forward_of(a)` is the F of the stash of transfer a, and comes before a. `needs_stash(a)` is the gradient or
+    /// recomputation that comes after a. If transfers are pooled, the m-th transfer comes after the m-th F and before
+    /// the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -207,8 +208,8 @@ public:
         add_row(f, s, 0.0, milp::infinity);
     }
 
-    /// A literal that can only be true if `first` comes no later than `then`. With `exact`, it can only be false if
-    /// `then` comes no later than `first`. The literal is constant if the time windows or the known order of
+    /// A literal that can be true only if `first` comes no later than `then`. With `exact`, the literal can be false
+    /// only if `then` comes no later than `first`. The literal is constant if the time windows or the known order of
     /// computations decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
@@ -230,7 +231,7 @@ public:
         }
         return known.value;
     }
-    /// A literal that can only be true if all of `parts` are true. It may be false in any case.
+    /// A literal that may be true only if all of `parts` are true.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {
@@ -310,7 +311,8 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
+    /// Both functions return an event of a computation. The event `no_earlier(e)` never comes before `e`, and the event
+    /// `no_later(e)` never comes after `e`.
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

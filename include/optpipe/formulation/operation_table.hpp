@@ -20,18 +20,18 @@ using cell = std::size_t;
 /// The index of an operation of the model. Indices are sorted by role, then by cell.
 using operation_id = std::size_t;
 
-/// `gradient` is I, or B if the backward isn't split. `weight` is W, or the second half of a B if the backward may be
-/// split. Roles of computations come first.
+/// `gradient` is I, or B if the backward isn't split. `weight` is W. If a backward may be split, the second half of a B
+/// also counts as `weight`. Roles of computations come first.
 enum class role : unsigned char { forward, gradient, weight, recompute, offload, reload };
 inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
 /// A full backward is an I and, directly after it, its W. If splitting is allowed and `weight_stash` is at most
-/// `activation`, I and W are never worse than a B. The reason is that the rank needs the same time and never more
-/// memory, and the gradient is passed on earlier. If `weight_stash` is larger, I and W may need too much memory. The
-/// model then also allows one B in their place (`may_be_full`). In a problem without full backwards, a constraint
-/// excludes the B of stages where `may_be_full`.
+/// `activation`, I and W are never worse than a B, because the rank needs the same time and never more memory, and the
+/// gradient is passed on earlier. If `weight_stash` is larger than `activation`, I and W may need too much memory. The
+/// model then also allows one B instead of I and W (`may_be_full`). In a problem without full backwards, a constraint
+/// excludes B on stages for which `may_be_full` is true.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, all of them are kept, because a schedule without the rank's
@@ -110,7 +110,7 @@ public:
 
     /// The storage options of a stage in the model. Options that offload come last.
     [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
-    /// The option of the model that is no worse than option `o`. This is `o` itself if the model has it.
+    /// The option of the model that is no worse than option `o`. If the model has option `o`, the result is `o`.
     [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
     [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
@@ -118,7 +118,7 @@ public:
     }
     /// The option of a cell, with the factors of its microbatch.
     [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
-    /// The least duration over all storage options. For a transfer, only the options that have this transfer count.
+    /// The least duration over all storage options. For a transfer, options without this transfer are ignored.
     [[nodiscard]] double length(operation_id a) const { return least_[a]; }
     /// The duration with option `o`; 0 if this option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;

@@ -18,19 +18,18 @@ struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
     bool propagation = true;
-    /// Adds rows that state that an operation after b comes after all predecessors of b.
+    /// Adds the constraint that an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// Adds rows that state that no operation ends before all its predecessors on its rank have run.
+    /// Adds the constraint that no operation ends before all its predecessors on its rank have run.
     bool load = true;
     /// Adds Zero Bubble's rows, which state that the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Adds rows on memory × time, which state that a minimum number of stashes must be offloaded if the makespan is
-    /// short.
+    /// Adds a constraint from memory × time: if the makespan is short, a minimum number of stashes must be offloaded.
     bool memory_area = true;
-    /// Adds rows that state that the transfers of a link fit between the first forward and the last gradient.
+    /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;
-    /// Adds all triangle inequalities among the orders of a rank's computations. These are n³/3 rows for n
-    /// computations.
+    /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
+    /// n³/3 rows.
     bool triangles = false;
 };
 
@@ -44,8 +43,7 @@ struct options {
     strengthenings with{};
     /// Largest number of rows. Larger models are refused. Not tuned.
     std::size_t most_rows = 2'000'000;
-    /// Called repeatedly while the order of operations is determined, which takes most of the time. Once `stop` returns
-    /// true, the model is refused.
+    /// Polled while the order of operations is determined. Once `stop` returns true, the model is refused.
     std::function<bool()> stop{};
 };
 

@@ -7,7 +7,7 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model. It has the start of each operation, the full backwards, and the storage
+/// The parts of a schedule that the model represents: the start of each operation, the full backwards, and the storage
 /// options of stashes.
 struct plan_times {
     std::vector<double> start{};          ///< indexed by operation

@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Whether `stop` ended the propagation. If so, some implied orders are missing.
+    /// Whether `stop` ended the propagation, so that some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     /// Polls `stop`. Once this function has returned true, it always returns true.
     bool must_stop() {
@@ -73,7 +73,7 @@ public:
             contradiction_ = true;
             return false;
         }
-        // Every operation up to a, including a, comes before every operation from b on, including b.
+        // Operation a and all operations before a come before b and all operations after b.
         std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
         std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
         sources[a / word_bits] |= std::uint64_t{1} << (a % word_bits);

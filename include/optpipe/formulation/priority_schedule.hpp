@@ -9,7 +9,7 @@
 namespace optpipe::formulation {
 
 /// The schedule that list scheduling makes with the starts in `wanted` as priorities. If the problem is plain and all
-/// stashes are kept, operations are then moved ahead into gaps.
+/// stashes are kept, operations are also moved into earlier gaps.
 [[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
 
 } // namespace optpipe::formulation

@@ -19,8 +19,8 @@
 
 namespace optpipe::formulation {
 
-/// Hooks for the MILP solver (`milp/search/hooks.hpp`). They provide branching priorities, a bound from the structure
-/// of the problem, and a heuristic that uses a point of a relaxation as a priority list.
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`). The hooks provide branching priorities, a bound from the
+/// structure of the problem, and a heuristic that uses a point of a relaxation as a priority list.
 class search_hooks {
 public:
     /// `bound` is a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
@@ -28,7 +28,7 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// The priorities are, from high to low: storage options and full backwards, the order of computations, the order
+    /// Storage options and full backwards have the highest priority, followed by the order of computations, the order
     /// of transfers, and all other variables.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;

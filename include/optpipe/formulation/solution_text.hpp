@@ -15,7 +15,7 @@ namespace optpipe::formulation {
 /// Values of variables by name. Variables that a solver doesn't list are 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
-/// The values in a solver's solution file. `columns` are the names of the model's first variables. They are needed for
+/// The values in a solver's solution file. `columns` are the names of the model's first variables, and are needed for
 /// GLPK, because GLPK only writes the numbers of columns. Throws `input_error` if the text isn't a solution file, or
 /// has no solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,

@@ -12,11 +12,11 @@ namespace optpipe::formulation {
 /// (`microbatch_order` shows why this is valid for computations). Only the number of stashes matters, not their
 /// microbatches. A gradient or an offload takes a stash, and an ended forward or reload provides a stash. At the start
 /// of a gradient or an offload, no more stashes have been taken than provided. Every valid schedule gives a solution
-/// with the same times, because its j-th offload starts after j forwards have ended, and its j-th reload starts after j
-/// offloads have ended. Also, the last reload of a stage comes before the last gradient, the previous reload comes
-/// before the previous gradient, and so on.
+/// with the same times, because the j-th offload starts after j forwards have ended, and the j-th reload starts after j
+/// offloads have ended. Counted from the end of the step, the j-th reload of a stage comes before the j-th gradient.
 ///
-/// In this relaxation, a transfer has no microbatch, so transfers on different stages are independent of each other.
+/// In the pooled relaxation, a transfer has no microbatch, so transfers on different stages are independent of each
+/// other.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -48,8 +48,8 @@ private:
             d_.imply_order(family::stash_pool, {transfer_pair(s, k + i)}, end_of(op(role::reload, s, k)),
                            start_of(op(role::gradient, s, count - 1 - i)));
     }
-    /// Adds a row for the start of gradient k, which is the (k + 1)-st: Σ (F has ended) − Σ (offloaded and not
-    /// reloaded) ≥ k + 1.
+    /// Adds a row for the start of gradient k, counted from 0: Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k +
+    /// 1.
     void add_gradient(stage s, std::size_t k) {
         const auto g = op(role::gradient, s, k);
         sum at_hand;
@@ -57,8 +57,8 @@ private:
             at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_offloaded(s, m, g));
         d_.add_row(family::stash_pool, at_hand, static_cast<double>(k + 1), milp::infinity);
     }
-    /// A literal that is at least 1 if the transfers are present, the offload starts before gradient g, and the reload
-    /// hasn't certainly ended by then.
+    /// A literal that is at least 1 if three conditions hold: the transfers take place, the offload starts before
+    /// gradient g, and the reload hasn't certainly ended before gradient g.
     literal is_offloaded(stage s, std::size_t m, operation_id g) {
         const auto out = op(role::offload, s, m), in = op(role::reload, s, m);
         const auto later = before(start_of(g), start_of(out), true);

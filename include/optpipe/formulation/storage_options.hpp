@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so all other families of constraints support any list of options.
 ///
-/// If an option of a cell has a recomputation, the model always includes this computation. If it doesn't take place, it
-/// has no duration and comes just before its gradient. Thus the orders of a rank's computations remain total, and rows
-/// about these orders remain valid.
+/// If an option of a cell has a recomputation, the model always includes this computation. A recomputation that doesn't
+/// take place has no duration, and comes just before its gradient. Thus the computations of a rank are always totally
+/// ordered, and rows about this order remain valid.
 ///
 /// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {
@@ -55,8 +55,8 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// A recomputation that doesn't take place is an instant: P_cb = P_gb for each other computation b of the rank, and E_c
-/// is the start of the gradient g.
+/// Places a recomputation that doesn't take place at the start of the gradient g, with no duration. P_cb = P_gb for
+/// each other computation b of the rank, and E_c is the start of g.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
@@ -82,8 +82,7 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A backward may only be full with options for which a full backward may be better. With other options, I and W are
-    // never worse.
+    // A full B may be chosen only with storage options for which I and W may be worse than B.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);
@@ -126,8 +125,8 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// The new variable is named after the operation `of`, to which `when` refers. If the amount is 0 for some options,
-    /// `when` must be false for them.
+    /// The new variable is named after the operation `of`, to which `when` refers. If some options have an amount of 0,
+    /// `when` must be false for these options.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const double range = a.most - a.least;

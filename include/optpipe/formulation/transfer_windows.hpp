@@ -12,8 +12,9 @@ namespace optpipe::formulation {
 ///
 /// Without overtaking, the transfers of a stage also keep the order of microbatches. To see this, let microbatch a come
 /// before b, but let b be offloaded first. Then the two offloads can be swapped, because F of a ended before F of b. If
-/// b is also reloaded first, the two reloads are swapped, too. Both stashes are then back before I of a, and I of a
-/// comes before I of b. For the places of zero-length transfers, see `place_unused_transfers`.
+/// the reload of b also comes before the reload of a, the two reloads are swapped, too. Both stashes are then back
+/// before I of a, and I of a comes before I of b. For the places of zero-length transfers, see
+/// `place_unused_transfers`.
 inline void add_transfer_windows(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

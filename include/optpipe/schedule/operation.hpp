@@ -87,8 +87,7 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` have the same stage, kind and microbatch. The storage option doesn't matter, nor does being part
-/// of a pair.
+/// Whether `a` and `b` have the same stage, kind and microbatch. Storage options and pairs are ignored.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
@@ -179,7 +178,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation alone, with its microbatch's factors. Contract: its storage option has the operation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the storage option
+/// of the operation includes operations of the same kind.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -225,8 +225,8 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. The
-/// effect excludes memory that other operations took and this operation frees (`for_each_release_of_others`).
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
+/// that the operation frees, but that other operations took, isn't included (`for_each_release_of_others`).
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -264,9 +264,10 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. For every slice
-/// except the last, the gradients of keys and values take the same amount again, from the start of the last slice's
-/// gradient to the end of the slice's own gradient.
+/// Adds the memory of a slice's attention keys and values, from the start of its F to the end of its gradient. For
+/// every slice except the last, also adds the gradients of keys and values, which take as much memory as the keys and
+/// values. The gradients of keys and values are held from the start of the last slice's gradient to the end of the
+/// slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -296,8 +297,8 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that doesn't depend on how its stash is stored. It consists of the memory of keys
-/// and values, and the memory that edges hold.
+/// The part of an operation's effect that doesn't depend on how its stash is stored, namely the memory of attention
+/// keys and values, and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -320,7 +321,7 @@ template <pipeline_graph Graph>
 }
 
 /// Calls `visit(rank, amount)` for device memory that the end of `op` frees, but that other operations took, on any
-/// rank. This is memory that edges hold, and keys and values of a stage without gradients.
+/// rank. The memory belongs to edges, or to attention keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The largest number of operations of a stage and microbatch. These are F, I, W, RECOMPUTE and two transfers.
+/// The largest number of operations of a stage and microbatch: F, I, W, RECOMPUTE and two transfers.
 inline constexpr std::size_t most_operations_per_cell = 6;
 
 /// The largest number of operations in a schedule of this graph.
@@ -21,8 +21,9 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. It determines the order of operations on each compute lane, copy engine and link, and
-/// the order in which they take each rank's memory. Nothing else in the sequence matters. `simulate` derives the times.
+/// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
+/// link, and the order in which operations take each rank's memory. Operations that share no lane, engine, link or
+/// memory may come in any order. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -79,10 +80,10 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 /// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
-/// A synchronous loop runs its rank's list one operation after the other. It must post sends asynchronously, because
-/// two neighbours may both send first. The loop is correct and stays within the plan's memory. It is slower than the
-/// plan, because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and `issue_order` give
-/// all waits: when each transfer may start, and which operations wait for its end.
+/// A synchronous loop runs its rank's list one operation after the other. A synchronous loop must post sends
+/// asynchronously, because two neighbours may both send first. A synchronous loop stays within the plan's memory, but
+/// is slower than the plan, because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and
+/// `issue_order` say when each transfer may start, and which operations wait for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -92,8 +93,8 @@ template <pipeline_graph Graph>
 }
 
 /// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
-/// valid schedule in which nothing starts later than in the given schedule. (There is one exception: if two transfers
-/// without duration swap stashes at one instant in a full memory, neither can come first.)
+/// valid schedule in which nothing starts later than in the given schedule. `simulate` fails only if two transfers
+/// without duration swap stashes at one instant in a full memory, because neither can come first.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

@@ -45,9 +45,8 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     }
 }
 
-/// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. If there are as many rows as
-/// columns, the sum of these prices is the least possible one: it equals the gain of the best assignment. O(n³) for n
-/// rows or columns.
+/// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. With as many rows as columns, the
+/// sum of the prices is the least possible, and equals the gain of the best assignment. O(n³) for n rows or columns.
 [[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
     const std::size_t n = std::max(of.rows, of.columns);
     const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };

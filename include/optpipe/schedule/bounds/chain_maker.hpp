@@ -18,12 +18,12 @@ namespace optpipe::detail {
 /// Makes the chains of any problem. There is one chain per stage, kind and slice of equal sequences, with one operation
 /// per sequence.
 ///
-/// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
-/// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't
-/// start before k + 1 operations of each predecessor chain have ended, whichever they are. Likewise, if k + 1
+/// Every valid schedule satisfies the constraints of the chains. Each operation of a chain waits for one operation of
+/// each predecessor chain, and no two operations of the chain wait for the same operation. So operation k of a chain,
+/// counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
-/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device. RECOMPUTE
-/// doesn't count.
+/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
+/// Recomputation is ignored.
 template <pipeline_graph Graph> class chain_maker {
 public:
     explicit chain_maker(const basic_problem<Graph>& p)
@@ -77,8 +77,8 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
-    /// A gradient that waits for other gradients gets no link from its own forward: the other gradients start after
-    /// this forward anyway.
+    /// A gradient that waits for other gradients gets no link from its own forward, because the other gradients already
+    /// start after this forward.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
             bool waits_for_gradient = false;

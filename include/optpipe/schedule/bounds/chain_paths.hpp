@@ -32,7 +32,7 @@ public:
     [[nodiscard]] double tail(std::size_t chain) const { return tail_[chain]; }
     /// The least time from the start of an operation of chain `from` to the end of the operation with the same index in
     /// chain `to`. Contract: links lead from `from` to `to`, or both are the same chain. Takes time proportional to the
-    /// number of chains that are connected to `from`. Consecutive calls with the same `from` share this time.
+    /// number of chains that are connected to `from`. Consecutive calls with the same `from` do the work only once.
     [[nodiscard]] double lifespan(std::size_t from, std::size_t to) {
         if (ends_.empty() || from != from_) start_at(from);
         const std::size_t at = place_[to] - place_[from];
@@ -88,7 +88,7 @@ private:
     std::vector<double> head_;
     std::vector<double> tail_;
     /// `ends_[i]` is the longest path found from the start of chain `from_` to the end of the chain that is i positions
-    /// behind it in `sorted_`. The links of the first `passed_` of these chains have been followed.
+    /// behind `from_` in `sorted_`. The links of the first `passed_` chains, counted from `from_`, have been followed.
     std::size_t from_ = 0;
     std::size_t passed_ = 0;
     std::vector<double> ends_{};

@@ -15,8 +15,8 @@ namespace optpipe::detail {
 /// the backward may not be split. `chains_of` makes the chains of any problem.
 ///
 /// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
-/// of the previous stage have ended. The k-th gradient can't start before k forwards of its stage and k gradients of
-/// the next stage have ended. The microbatches of these operations don't matter. If splitting is allowed, a full
+/// of the previous stage have ended, whatever their microbatches. The k-th gradient can't start before k forwards of
+/// its stage and k gradients of the next stage have ended, whatever their microbatches. If splitting is allowed, a full
 /// backward is an I followed at once by a W that holds at most the activation. So an objective that is impossible for
 /// the chains is impossible for every schedule.
 struct chain_system {
@@ -40,8 +40,8 @@ struct chain_system {
         double reload = 0.0;
     };
     /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// index in chain `to`, which may belong to another device. Only the amount of memory counts. It doesn't matter
-    /// which operation releases the memory of which other operation.
+    /// index in chain `to`, which may belong to another device. Only amounts count, so an operation of `to` may release
+    /// memory that any operation of `from` took.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -75,7 +75,7 @@ struct chain_system {
     std::vector<std::size_t> rank_of{};
     /// Position of a chain among those of its rank.
     std::vector<std::size_t> place{};
-    /// Predecessors ([0]) and successors ([1]) of each chain.
+    /// Links to the predecessors ([0]) and to the successors ([1]) of each chain.
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 

@@ -11,8 +11,8 @@
 namespace optpipe::detail {
 
 /// Work for one machine, and the earliest time at which all of it can be done. The earliest time is the maximum, over
-/// all heads h, of h plus the total length of the jobs that can't start before h. (The theta tree: Vilím, Barták and
-/// Čepek 2005.) A job's place is its position among all jobs, sorted by head. O(log n) per insertion.
+/// all heads h, of h plus the total length of the jobs that can't start before h (the theta tree of Vilím, Barták and
+/// Čepek 2005). The place of a job is its position among all jobs, sorted by head. O(log n) per insertion.
 class completion_tree {
 public:
     static constexpr double nothing = -std::numeric_limits<double>::infinity();

@@ -11,13 +11,13 @@
 
 namespace optpipe::detail {
 
-/// Deductions about the schedules with an objective of at most `horizon`, and a flag for each device with new
+/// Deductions about the schedules with an objective of at most `horizon`. `changed` flags the devices with new
 /// deductions.
 ///
 /// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
-/// of the k-th operation of a chain. In `times[1]`, operation k is the k-th from the end, and its time is the least
-/// from its end to `horizon`. For `span`, the step lasts from the first start to the last end on one device. Other
-/// devices may start before it and end after it.
+/// of the k-th operation of a chain. In `times[1]`, operations are counted from the end of the step, and the time of an
+/// operation is the least time from its end to `horizon`. For `span`, the step lasts from the first start to the last
+/// end on one device. All other devices may start earlier and end later.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 

@@ -6,16 +6,16 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every schedule of forwards alone. It is `graph_bound`: the work of one rank plus
-/// the least times before and after this work. In a chain with one stage per rank and equal microbatches, this bound is
-/// the optimum. There, it is the time of one microbatch through all stages, plus the time of the slowest stage for each
+/// A lower bound on the objective of every schedule of forwards alone. The bound is `graph_bound`: the work of one rank
+/// plus the least times before and after this work. A chain with one stage per rank and equal microbatches reaches the
+/// bound. Its optimum is the time of one microbatch through all stages, plus the time of the slowest stage for each
 /// further microbatch.
 ///
-/// In any chain, two other bounds hold as well. The makespan is at least the time of one microbatch m through all
-/// stages, plus, for each other microbatch, its shortest time on a stage. Each other microbatch runs before m on the
-/// first stage, runs after m on the last stage, or overtakes m in between. In each case, its time on one stage adds to
-/// the time of m. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n
-/// log n) for n forwards.
+/// In any chain, two other bounds hold as well. The makespan is at least the time of one microbatch through all stages,
+/// plus the shortest stage time of each other microbatch. All other microbatches add their time on at least one stage:
+/// the first stage if they run earlier there, the last stage if they run later there, or else a stage where they
+/// overtake. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log n)
+/// for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -30,9 +30,9 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// A lower bound for a chain. For the makespan, it is the longest path of one microbatch, plus, for each other
-/// microbatch, its shortest time on a stage. For the span, it is the longest path of one microbatch between stages of
-/// the same rank. Contract: a chain.
+/// A lower bound for a chain. The bound on the makespan is the longest path of one microbatch plus the shortest stage
+/// time of each other microbatch. The bound on the span is the longest path of one microbatch between stages of the
+/// same rank. Contract: `p` is a chain.
 inline duration chain_bound(const problem& p) {
     duration others{}, most{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {

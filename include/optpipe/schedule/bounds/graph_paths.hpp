@@ -51,8 +51,8 @@ private:
     const std::vector<duration>& tails(const operation& op) const {
         return op.kind == operation_kind::forward ? forward_tail_ : gradient_tail_;
     }
-    /// Returns a forward unchanged, and replaces any backward by the `gradient` of its cell. Dependencies name I even
-    /// if the stage runs B.
+    /// Returns a forward unchanged, and replaces any backward by the `gradient` of its cell. Dependencies always name
+    /// I, even for a stage that runs B.
     operation known(const operation& op) const {
         return op.kind == operation_kind::forward ? op : gradient(op.stage, op.microbatch);
     }

@@ -10,11 +10,11 @@
 namespace optpipe {
 
 /// A lower bound from memory × time, for any graph and microbatches. The memory that an operation leaves on a rank is
-/// held for at least the longest path to the operation that releases it. The sum of these areas (memory × time) must
-/// fit under the rank's limit between the first operation that takes memory and the last operation that releases
+/// held for at least the longest path to the operation that releases it. The areas (memory × time) of all operations
+/// must fit under the rank's limit between the first operation that takes memory and the last operation that releases
 /// memory. Near both ends, the memory can't be full, because operations fill it and empty it one after the other. The
-/// bound is 0 if no memory is limited. It is also 0 for plain problems, for which there is `memory_area_bound`. For n
-/// cells, takes O(n log n) times the number of stages and slices of a sequence.
+/// bound is 0 if no memory is limited. The bound is also 0 for plain problems, for which there is `memory_area_bound`.
+/// For n cells, takes O(n log n) times the number of stages and slices of a sequence.
 ///
 /// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
@@ -47,9 +47,9 @@ struct memory_ramp {
     double time = 0.0;
 };
 
-/// The operations of a rank that take memory, counted from the first start, or the operations that release memory,
-/// counted back from the last end. The memory taken within a given time is at most the optimum of a fractional knapsack
-/// plus the memory of one operation. That operation hasn't ended yet, but takes its memory at its start.
+/// Either the operations of a rank that take memory, counted from the first start, or the operations that release
+/// memory, counted back from the last end. The memory taken within a given time is at most the optimum of a fractional
+/// knapsack plus the memory of one operation that has taken its memory at its start, but hasn't ended yet.
 class ramp_operations {
 public:
     /// Adds `count` operations, each of which takes `size` and runs for `length`.
@@ -83,9 +83,9 @@ private:
     double largest_ = 0.0;
 };
 
-/// The least time in which `area` fits under `limit`, between the two ramps. Either ramp may be left out. The chosen
-/// ramps count only if the first ends before the second begins. The area that fits then grows with the time, so no
-/// shorter time is enough.
+/// The least time in which `area` fits under `limit` between the ramps `up` and `down`. The result is the largest time
+/// over all choices of ramps: both ramps, one of them, or none. A choice counts only if its ramps don't overlap. The
+/// area that fits between ramps without overlap grows with the time, so no shorter time is enough.
 inline double least_time(double area, double limit, const memory_ramp& up, const memory_ramp& down) {
     double best = 0.0;
     for (const auto& first : {up, memory_ramp{}})

@@ -11,9 +11,9 @@
 namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings. At every start, the memory that must
-/// have been taken, minus the memory that can have been released, fits under the limit. An assumed order of two
-/// operations implies orders with other operations (`order_counts`). If the memory in use under all implied orders
-/// exceeds the limit, the opposite of the assumed order is deduced.
+/// have been taken, minus the memory that can have been released, must fit under the limit. An order of two operations
+/// is assumed, together with all orders that it implies (`order_counts`). If the assumption makes the memory in use
+/// exceed the limit, the opposite order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -68,13 +68,13 @@ private:
         return [&](std::size_t z) { return ended_[z]; };
     }
     /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must follow
-    /// that one, come later.
+    /// operation n, come later.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;
     }
     /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must precede
-    /// that one, come earlier.
+    /// operation n, come earlier.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -105,7 +105,8 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x after all operations of chain y that must end to free enough memory for it.
+    /// Puts operation k of chain x after all operations of chain y that must end so that the memory of operation k
+    /// fits.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -119,7 +120,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts operation k of chain x before each operation of chain y that would leave no memory for it.
+    /// Puts operation k of chain x before each operation of chain y that would leave too little memory for operation k.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];

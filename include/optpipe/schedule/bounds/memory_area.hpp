@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest sum of the sizes from index `from` on that is at most `room`. Each size may be used any number of times.
+/// The largest number up to `room` that is a sum of the sizes from index `from` on, each taken any number of times.
 OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                                    memory_size slack) {
     const auto size = sizes[from];
@@ -33,9 +33,9 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest sum of the given sizes that is at most `limit`. Each size may be used any number of times. Memory in use
-/// is such a sum, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
-/// examine.
+/// The largest number up to `limit` that is a sum of given sizes, each taken any number of times. Memory above the
+/// result is never used, because memory in use is a sum of sizes. Returns `limit` itself if there would be too many
+/// sums to examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -62,10 +62,10 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. They are the edges of the
-/// convex hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight
-/// gradients that wait: while the I of the n-th one runs, a full stash and n − 1 weight stashes are in memory. The
-/// result is empty if there would be very many constraints.
+/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. The constraints are the
+/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients may
+/// wait, a full stash and n − 1 weight stashes must fit in memory while the last I runs. The result is empty if there
+/// would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -93,8 +93,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward counts as an I followed at once by a W, but holds its whole stash to the end. So a waiting
-        // weight gradient counts as at most one stash. The constraint then holds for full backwards, too.
+        // A full backward counts as an I followed at once by a W, but holds its entire stash to the end. The constraint
+        // also holds for full backwards, because a waiting weight gradient counts as at most one stash.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -102,10 +102,10 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
     return result;
 }
 
-/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. If it is offloaded, it
-/// occupies the rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
-/// stashes must fit under the limit within the window of the rank. The required transfers must fit on the rank's copy
-/// engines and on its link.
+/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. An offloaded stash
+/// occupies its rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
+/// stashes must fit under the limit within the window of the rank. The rank's copy engines and its link must have
+/// enough time for the required transfers.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
@@ -165,8 +165,8 @@ private:
         double out;
         double in;
     };
-    /// An area (memory × time) that must fit under `level` between the first start on the rank and the time `tail`
-    /// before the end of the step or, for a span, of the rank's work.
+    /// An area (memory × time) that must fit under `level` after the first start on the rank. The area ends at least
+    /// `tail` before the end of the step or, for a span, before the end of the rank's work.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -175,7 +175,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand. Rounding errors of areas are relative to this area.
+        /// The largest area of a demand, which determines the rounding error of areas.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -194,7 +194,7 @@ private:
     };
 
     /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save
-    /// that area. The result is the optimum of a fractional knapsack, so it is a lower bound.
+    /// that area. The time is a lower bound, because it is the optimum of a fractional knapsack.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {
@@ -285,8 +285,8 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid.
-/// Contract: `validate` accepts the problem.
+/// The largest objective that memory × time refutes. The result is 0 if no memory is limited, and unlimited if no
+/// schedule is valid. Contract: `validate` accepts the problem.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 template <pipeline_graph Graph>

@@ -12,8 +12,8 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device. At every start, the stashes acquired, minus the stashes released and
-/// those that can be offloaded, fit under the limit.
+/// Propagates the memory limit of one device. At every start, all acquired stashes that are neither released nor
+/// offloadable must fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Deduces times only if stashes are offloaded. Otherwise, times follow from the order.
+    /// Deduces times only if stashes are offloaded. Without offloading, times follow from the order alone.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -40,8 +40,8 @@ public:
 private:
     using held_stage = chain_system::held_stage;
 
-    /// The start of operation k of chain x, a forward or gradient of stage `own`. At this start, the stash of the
-    /// operation is on the device.
+    /// The start of operation k of chain x. The operation is a forward or gradient of stage `own`, and its stash is on
+    /// the device.
     struct start {
         std::size_t own = 0;
         std::size_t x = 0;
@@ -57,8 +57,8 @@ private:
         amounts least{};
         amounts most{};
     };
-    /// Two lower bounds on the memory in use. The first bound counts stashes, minus the memory that can be offloaded.
-    /// The second bound counts the stashes of stages that never offload, and the stash of the operation that starts.
+    /// Two lower bounds on the memory in use. `some_offloaded` counts stashes, minus the memory that can be offloaded.
+    /// `all_offloaded` counts the stashes of stages that never offload, and the stash of the operation that starts.
     /// Both bounds are sums over stages, and include the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
@@ -127,8 +127,9 @@ private:
         return true;
     }
     /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
-    /// each forward that has run, and falls with each weight gradient that has run. Each gradient that has run adds to
-    /// the memory if the stage's stashes count as offloaded, and reduces it otherwise.
+    /// each forward that has run, and falls with each weight gradient that has run. If the stage's stashes count as
+    /// offloaded, the memory in use also grows with each gradient that has run. If the stashes count as kept, the
+    /// memory in use falls with each gradient that has run.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -166,8 +167,8 @@ private:
 
     // The functions below deduce transfers and times.
 
-    /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
-    /// at a time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
+    /// Finds the earliest ends of offloads (side 0) and, in reversed time, of reloads (side 1). Transfers run one at a
+    /// time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];
@@ -186,8 +187,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be on the host at some moment from `early` to `late`. Its offloads can end by that
-    /// moment, and its reloads can still end in time.
+    /// The most memory that can be on the host at some moment from `early` to `late`. A stash can be on the host at a
+    /// moment if its offload can end before this moment, and its reload can start later and still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {
@@ -241,7 +242,7 @@ private:
         consider(out.data(), out.data() + out.size(), 0.0);
         return next;
     }
-    /// The last moment before `t` at which less memory must be stashed, or more can still be reloaded.
+    /// The last moment before `t` at which less memory must be held, or more memory can still be reloaded.
     [[nodiscard]] double previous_stash(double t) const {
         const double left = d_->horizon - t;
         double next = std::numeric_limits<double>::infinity();

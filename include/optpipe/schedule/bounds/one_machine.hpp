@@ -15,8 +15,8 @@ struct machine_job {
     duration tail{};
 };
 
-/// The preemptive one-machine bound (Jackson 1955, Carlier 1982). It is the least possible maximum of end + tail if
-/// jobs may be interrupted. At every moment the job with the longest tail runs. O(n log n).
+/// The least possible maximum of end + tail if jobs may be interrupted (Jackson 1955, Carlier 1982: the preemptive
+/// one-machine bound). At every moment the job with the longest tail runs. O(n log n).
 [[nodiscard]] OPTPIPE_CONSTEXPR duration one_machine_bound(std::vector<machine_job> jobs) {
     std::sort(jobs.begin(), jobs.end(), [](const machine_job& a, const machine_job& b) { return a.head < b.head; });
     const auto shorter_tail = [](const machine_job& a, const machine_job& b) { return a.tail < b.tail; };

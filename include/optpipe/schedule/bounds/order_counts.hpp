@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The known order on one device. It is given by the number of operations of chain y that must precede operation k of
-/// chain x (x_k), for all x, y and k. Because chains are ordered, the operations of a chain that must precede an
-/// operation of another chain are always the chain's first ones. Side 1 counts operations in reverse: its operation k
-/// is operation count − 1 − k of side 0. The counts of side 1 are the numbers of operations of a chain that must follow
-/// an operation of another chain. `mirror` derives the counts of side 1 from side 0.
+/// The known order on one device, as the number of operations of chain y that must precede operation k of chain x
+/// (x_k), for all x, y and k. Because chains are ordered, the operations of a chain that must precede an operation of
+/// another chain are always the chain's first ones. Side 1 counts operations in reverse: its operation k is operation
+/// count − 1 − k of side 0. The counts of side 1 are the numbers of operations of a chain that must follow an operation
+/// of another chain. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;
@@ -44,7 +44,7 @@ public:
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
     /// Puts operation k of chain x, and all later operations of chain x, after the first `least` operations of chain y.
-    /// Returns whether any of these orders is new.
+    /// Returns whether the call adds a new order.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_[x] && at(0, x, y, k) < least; ++k)
@@ -62,7 +62,8 @@ public:
                             at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
                 }
     }
-    /// Updates side 1. Returns false if two operations would each have to precede the other.
+    /// Derives the counts of side 1 from the counts of side 0. Returns false if two operations would each have to
+    /// precede the other.
     bool mirror() {
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {

@@ -21,8 +21,8 @@ public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
-    /// The least price for which items of this total amount can be taken. If all items together have a smaller amount,
-    /// it is the price of all items.
+    /// The least price for which items with a total amount of `amount` can be taken. If all items together have less
+    /// than `amount`, returns the price of all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -55,10 +55,10 @@ private:
 ///
 /// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
 /// its two operations. So the rank works for at least the duration of all its operations minus all prices. Operations
-/// that are in no pair save nothing, so their prices are added back. Two groups of operations are in no pair. The first
-/// group has the forwards that run before the first backward can start, at most as many as fit in memory. The second
-/// group has the backwards that run after the rank's last forward. The operations counted as unpaired are those with
-/// the lowest prices that fill the times before the first backward and after the last forward.
+/// that are in no pair save nothing, so their prices are added back. A forward that runs before the first backward can
+/// start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run before the
+/// first backward than fit in memory. The times before the first backward and after the last forward are assumed to be
+/// filled by the operations with the lowest prices.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
@@ -68,7 +68,7 @@ public:
     }
 
     /// A lower bound on the time that the rank works: its work minus the most that pairs can save. The rank's first
-    /// forward is in no pair. The rank's last backward is in no pair, either, if all stages of the rank have backwards.
+    /// forward is in no pair. If all stages of the rank have backwards, the rank's last backward is in no pair.
     [[nodiscard]] duration work() const {
         duration best{};
         for (const auto& each : prices_)
@@ -139,7 +139,7 @@ private:
         return all.least_price(amount);
     }
     /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, the stage's weight gradients take part of this time at no price.
+    /// in a pair, its W fills a part of `amount`, and has no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
@@ -174,8 +174,7 @@ private:
         }
         return all.most_amount(limit.value());
     }
-    /// The bound on the makespan if all forwards end before any backward starts. In this case, no operation is in a
-    /// pair.
+    /// The bound on the makespan if all forwards end before any backward starts, so that no pairs are possible.
     [[nodiscard]] double one_after_the_other() const {
         const double load = p_->load(rank_).value();
         return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
@@ -218,8 +217,8 @@ private:
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;
-    // The earliest starts of any forward and of any backward, and the least times after the end of any forward and of
-    // any backward.
+    // `first_…` is the earliest start of any forward or backward, and `after_…` is the least time after the end of any
+    // forward or backward.
     duration first_forward_ = duration::unlimited();
     duration first_backward_ = duration::unlimited();
     duration after_forward_ = duration::unlimited();

@@ -58,8 +58,8 @@ template <pipeline_graph Graph>
 }
 
 /// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
-/// two operations. Each element of the result is a full set of prices. Which set is best depends on the bound, because
-/// `pair_bound` adds back the prices of operations that are in no pair.
+/// two operations. Each element of the result has a price for every operation. No element is best for all bounds,
+/// because `pair_bound` adds back the prices of operations that are in no pair.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
                                                              const pairable_cells& cells) {
@@ -86,8 +86,8 @@ template <pipeline_graph Graph>
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     const auto exact = least_prices(gains);
     found.push_back(exact);
-    // Makes two more sets of prices. One set reduces all column prices by the least of them, and fits the row prices to
-    // the result. The other set does this with rows and columns exchanged.
+    // Makes two more sets of prices from the exact prices. In the first set, all column prices are reduced by the least
+    // column price, and the row prices are fitted to the result. In the second set, rows and columns are exchanged.
     for (const bool to_rows : {true, false}) {
         auto moved = exact;
         auto& from = to_rows ? moved.of_column : moved.of_row;

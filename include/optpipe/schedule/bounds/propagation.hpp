@@ -12,10 +12,11 @@
 
 namespace optpipe {
 
-/// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. Contract: `validate` accepts the problem. The rules (precedence, one machine,
-/// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
-/// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
+/// The largest objective that propagation at the root refutes, found to within `precision`. The result is at least
+/// `known`, and unlimited if propagation refutes every schedule. Contract: `validate` accepts the problem. Propagation
+/// applies the rules that a tree search applies before its first decision (precedence, one machine, memory). The rules
+/// count the forwards, gradients and weight gradients of a stage that have run, and don't distinguish microbatches that
+/// cost the same.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -27,11 +28,10 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
-/// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
-/// Times are measured from the start of the step. If the objective is a span, they are measured from the first start on
-/// the rank of stage 0. A full backward
-/// is an I followed at once by a W.
+/// The orders and windows that propagation deduces for all schedules with an objective of at most a horizon
+/// (`propagation_bound`). `microbatch` is the position of an operation among those of its kind and stage, in the order
+/// in which they run. Times are measured from the start of the step or, if the objective is a span, from the first
+/// start on the rank of stage 0. A full backward is an I followed at once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -85,8 +85,9 @@ public:
         by_time_[1] = by_time_[0];
     }
 
-    /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
-    /// If there may be such a schedule, returns true and adds the deductions to `known`.
+    /// Returns false if no schedule has an objective of at most `horizon`. If a schedule with an objective of at most
+    /// `horizon` may exist, returns true and adds the deductions to `known`. Contract: `horizon` is at most
+    /// `known.horizon`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;
@@ -112,7 +113,7 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
-    /// Whether propagation was stopped. Once it is stopped, nothing more is propagated.
+    /// Whether propagation was stopped. After a stop, nothing more is propagated.
     bool is_stopped() {
         if (stop_()) passes_ = 0;
         return passes_ == 0;
@@ -157,8 +158,8 @@ private:
         return found;
     }
 
-    /// Applies the rule that an operation starts after all operations that must precede it on its device. These
-    /// operations run one after the other.
+    /// Applies the rule that an operation starts after all operations that must precede it on its device, and that run
+    /// one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -196,8 +197,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule that an operation starts after its predecessors. They are in its own chain, on other devices
-    /// and on its own device. Operations are visited in the order of time, so that changes propagate in one pass.
+    /// Applies the rule that an operation starts after its predecessors in its own chain, on its own device and on
+    /// other devices. Operations are visited in the order of time, so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -221,16 +222,16 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// The time between a device's first start and last end is at most the horizon. So the device starts no earlier
-    /// than its last end minus the horizon.
+    /// A device's first start is no earlier than its last end minus the horizon, because the time between these two is
+    /// at most the horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
                 d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
-    /// Applies the preemptive one-machine test. It checks for every time t that the operations of a device that must
-    /// end by t fit before t.
+    /// Applies the preemptive one-machine test. For every time t, the operations of a device that must end by t must
+    /// fit before t.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;
@@ -275,8 +276,8 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// The number of visits to operations in one pass. Deductions from holdings look at all holdings of a device for each
-/// pair of an operation and a chain.
+/// The number of visits to operations in one pass. For each pair of an operation and a chain, deductions look at all
+/// holdings of a device.
 inline double visits_in_pass(const chain_system& c) {
     constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
     double visits = 0.0;
@@ -289,8 +290,8 @@ inline double visits_in_pass(const chain_system& c) {
     }
     return visits;
 }
-/// The limit of passes. It corresponds to a few seconds of work for the largest problems, and is rarely reached with up
-/// to 32 ranks and 128 microbatches.
+/// The limit of passes, which allows a few seconds of work for the largest problems. The limit is rarely reached with
+/// up to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;
@@ -315,7 +316,7 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
             open = std::move(tried);
             return true;
         };
-        constexpr double first_step = 0.01; // the least relative step, except for the first one
+        constexpr double first_step = 0.01; // the least relative step after the first step
         double step = precision;
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {

@@ -12,15 +12,15 @@
 
 namespace optpipe::detail {
 
-/// The number of a stage's stashes that fit on its rank, and the delay between a gradient and the forward that waits
-/// for the gradient's memory.
+/// The number of a stage's stashes that fit in memory (`count`), and the time that a forward waits for memory after the
+/// end of a gradient (`delay`).
 struct stash_room {
     std::size_t count = 0;
     duration delay{};
 };
 
-/// If `count` stashes leave no room for a weight stash, the waiting forward also waits for the weight gradient or for
-/// the next gradient.
+/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient, and then for a weight gradient
+/// or another gradient, whichever is shorter.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -34,9 +34,10 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
 }
 
 /// With room for k stashes, the (i + k)-th forward of a stage can't start before the stage's i-th gradient has ended.
-/// One of the first i gradients belongs to the i-th forward or a later one. So the i-th gradient ends at least a
-/// lifespan after the start of the i-th forward, in every round of k microbatches. The bound only applies to stages
-/// without offloading. Each stage is treated as if it had the memory of its rank to itself.
+/// The i-th gradient ends at least a lifespan after the start of the i-th forward, because one of the first i gradients
+/// belongs to the i-th forward or a later forward. Thus every round of k microbatches takes at least a lifespan. The
+/// bound only applies to stages without offloading. Each stage is treated as if it had the memory of its rank to
+/// itself.
 ///
 /// O(microbatches). The bound is 0 if all stashes fit in memory.
 template <pipeline_graph Graph>

@@ -49,15 +49,15 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 } // namespace detail
 
 /// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
-/// most that of `p`. A stage whose stashes are already only kept or offloaded as a whole stays as it is. Every valid
-/// schedule of `p` becomes a valid schedule of the new problem in two steps. Recomputation is removed, and each
-/// gradient, offload and reload is shortened to the least duration that any option has. Shortened gradients and reloads
-/// keep their start, shortened offloads their end. The new schedule fits, because the schedule of `p` holds at least
-/// the memory that the new problem counts:
+/// most that of `p`. A stage is unchanged if its stashes are already only kept or offloaded as a whole. Every valid
+/// schedule of `p` becomes a valid schedule of the new problem if recomputation is removed, and each gradient, offload
+/// and reload is shortened to the least duration that any option has. Shortened gradients and reloads keep their start,
+/// and shortened offloads keep their end. The new schedule fits, because the schedule of `p` holds at least the memory
+/// that the new problem counts:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
-/// - Both: `weight_stash`, from the start of I to the end of W. B holds no more than in `p`.
+/// - Both: `weight_stash`, from the start of I to the end of W. A full backward holds no more than in `p`.
 /// - If the new schedule may hold more on the host of a rank, the new problem has no host limit there.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {

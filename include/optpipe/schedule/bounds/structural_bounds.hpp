@@ -21,27 +21,27 @@
 
 namespace optpipe {
 
-/// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
-/// trivial.
+/// Lower bounds on the objective of every valid schedule. Each bound follows from the structure of the problem alone. A
+/// trivial bound is 0.
 struct structural_bounds {
-    /// The time of all work on the busiest rank, plus the least time before and after this work. At least the time of
-    /// one microbatch through all stages.
+    /// The time of all work on the busiest rank, plus the least time before and after this work. The bound is never
+    /// below the time of one microbatch through all stages.
     duration device_load{};
-    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
+    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit in its memory (Zero
     /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
     duration warm_up{};
-    /// A bound from memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus
-    /// the time of both transfers, if the rank's link has time for the transfers. For a problem that isn't plain, this
-    /// is `holding_area_bound`.
+    /// A bound from the memory × lifetime of the stashes on each rank. An activation can be offloaded for its lifetime
+    /// minus the time of both transfers, if the rank's link has time for the transfers. If the problem isn't plain, the
+    /// bound is `holding_area_bound`.
     duration memory_area{};
-    /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
-    /// pass in rounds of k.
+    /// A bound for stages without offloading. If a rank holds k stashes of a stage, at most k microbatches of the stage
+    /// are in flight, so that microbatches pass in rounds of k.
     duration stash_rounds{};
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
     /// k < 2m stashes per rank and no offloading.
     duration v_placement{};
-    /// The largest objective that propagation at the root refutes (`propagation_bound`). Its rules cover precedence,
-    /// one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
+    /// The largest objective that propagation at the root refutes (`propagation_bound`). Propagation applies rules for
+    /// precedence, one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
     duration propagation{};
 
     /// The largest of all the bounds.
@@ -146,7 +146,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
-/// For each bound, the larger of its two values.
+/// For each bound, the larger of the values in `a` and `b`.
 constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
     structural_bounds best;
     for (const auto& [name, member] : structural_bound_names)
@@ -158,7 +158,7 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 namespace detail {
 
-/// The cheap bounds. Contract: stashes are only kept or offloaded as a whole.
+/// Computes the bounds of `bounds_of`. Contract: stashes are only kept or offloaded as a whole.
 template <pipeline_graph Graph>
 constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     structural_bounds bounds;
@@ -187,10 +187,10 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// The cheap bounds. For a plain problem, these are the bounds of relaxations in which stashes are only kept or
-/// offloaded as a whole. They are usable in constant expressions, and take O(ranks × stages × microbatches) for `span`,
-/// and O(stages × microbatches) times a logarithm for `makespan`. For other problems, these are only `graph_bound` and
-/// `holding_area_bound`.
+/// Computes all bounds that take little time. Bounds of plain problems are computed on relaxations in which stashes are
+/// only kept or offloaded as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks ×
+/// stages × microbatches) for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem
+/// isn't plain, only `graph_bound` and `holding_area_bound` are computed.
 ///
 /// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is
 /// never left out.
@@ -198,16 +198,17 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // If costs describe the options, both relaxations are `p` itself. If nothing is offloaded, both are the same.
+    // If costs describe the options, both relaxations are `p` itself. If nothing is offloaded, both relaxations are the
+    // same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));
     return bounds;
 }
 
-/// The cheap bounds and propagation. They take milliseconds for up to 8 ranks and 16 microbatches, and a second or two
-/// for 32 ranks and 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in
-/// `optpipe/planner/bounds`) is higher.
+/// The bounds of `bounds_of`, and the bound of propagation. Takes milliseconds for up to 8 ranks and 16 microbatches,
+/// and a second or two for 32 ranks and 128 microbatches. Deterministic. For problems with storage options,
+/// `lower_bound` (in `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;

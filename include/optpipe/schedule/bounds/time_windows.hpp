@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// Bounds on the operations of one kind on one stage, in the order in which they run. The head of the m-th operation is
-/// the least time before its start. Its tail is the least time after its end.
+/// Least times before and after the operations of one kind on one stage. `head[m]` is the least time before the start
+/// of the m-th operation, and `tail[m]` is the least time after its end.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
@@ -19,13 +19,14 @@ struct time_window {
 
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
-/// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
-/// kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
-/// previous stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed,
-/// a full backward is treated as I followed at once by W, which only loosens the bounds.
+/// Because microbatches are interchangeable, a schedule without transfers can be renumbered so that every stage runs
+/// each kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
+/// previous stage. So the order of the stages and the order of the microbatches both lengthen heads and tails. If
+/// splitting is allowed, a full backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
-/// start on r, and tails to the last end on r. There, the stages before r's first stage have no heads and tails.
+/// start on r, and tails to the last end on r. For `of_rank(r)`, the stages before r's first stage have no heads and
+/// tails.
 template <pipeline_graph Graph> class time_windows {
 public:
     [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }
@@ -79,7 +80,7 @@ private:
             for (std::size_t m = 0; m < count_; ++m) {
                 g[m] = forward_[s].head[m] + c.forward;
                 if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
-                // Each gradient needs a forward of its own.
+                // Before gradient m starts, counted from 0, m + 1 forwards and m gradients have run.
                 const auto before = static_cast<double>(m);
                 raise(g[m], forward_[s].head[0] + (before + 1.0) * c.forward + before * p_->gradient_time(s));
                 if (!p_->is_last(s))
@@ -90,7 +91,7 @@ private:
         }
     }
 
-    /// With `only`, a tail ends with the last operation on that rank.
+    /// With `only`, tails end with the last operation on the rank `only`.
     constexpr void fill_tails(const rank* only) {
         const auto stages = p_->graph.stages();
         for (std::size_t i = first_; i < stages; ++i) {

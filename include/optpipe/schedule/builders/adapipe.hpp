@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as its memory permits. A
-/// stage uses one storage option for all microbatches. This is the option that has the least extra work among those
-/// that fit. AdaPipe also moves layers between stages. This builder doesn't. Nothing is offloaded.
+/// 1F1B in which each stage recomputes as little as its memory permits, similar to AdaPipe (Sun et al., 2024). Each
+/// stage uses the same storage option for all microbatches, which is the option with the least extra work that fits in
+/// memory. In contrast to AdaPipe, this builder moves no layers between stages. Nothing is offloaded.
 ///
 /// Needs one stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {

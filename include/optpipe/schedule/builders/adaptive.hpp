@@ -27,17 +27,17 @@
 
 namespace optpipe {
 
-/// A constructive planner for any valid problem. It supports unequal costs, a memory limit per rank, any placement, and
-/// offloading over shared links. The planner starts from an order with as many microbatches in flight as fit in memory
-/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. It searches for the dispatcher's
-/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when it reaches a
-/// structural bound, or has used up the effort. The number of trials follows from the size of the problem, not from a
-/// clock.
+/// A constructive planner for any valid problem. The planner supports unequal costs, a memory limit per rank, any
+/// placement, and offloading over shared links. The planner starts from an order with as many microbatches in flight as
+/// fit in memory (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. The planner searches
+/// for the dispatcher's best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search
+/// ends when it reaches a structural bound, or has used up the effort. The number of trials follows from the size of
+/// the problem, not from a clock.
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
-/// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other ways to store stashes,
-/// the search also tries AdaPipe's schedule, and each storage option that all stages have, used for all microbatches
+/// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other storage options, the
+/// search also tries AdaPipe's schedule, and schedules with the same option for all stages and microbatches
 /// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes. `restrict_storage` restricts
 /// other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
@@ -45,16 +45,16 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
     static constexpr bool any_graph = true;
 
     Policy policy{};
-    /// Limit on the dispatcher's work. The first few trials are made in any case. Not tuned.
+    /// Limit on the dispatcher's work. The first few trials are made even if they exceed the limit. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
-    /// A known lower bound on the objective. If it is 0, the structural bounds are computed.
+    /// A known lower bound on the objective. If no bound is known (0), the structural bounds are computed.
     duration bound{};
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
         return {{{"effort", &adaptive_builder::effort}}};
     }
 
-    /// `stop` is polled. Once it returns true, the best order found by then is returned.
+    /// `stop` is polled. After `stop` has returned true, the best order found by then is returned.
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
@@ -85,7 +85,7 @@ private:
     /// Number of trials that are made even if the effort is used up, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
-    /// Plans a problem that isn't plain. `Policy` doesn't apply to it.
+    /// Plans a problem that isn't plain, without regard to `Policy`.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;

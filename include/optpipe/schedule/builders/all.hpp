@@ -106,8 +106,8 @@ template <detail::own_builder Builder>
 namespace optpipe {
 namespace detail {
 
-// The builders are checked here, because checks in their headers would cost every program that links the library
-// compile time.
+// The builders are checked here, because checks in their headers would slow down the compilation of every program that
+// links the library.
 template <class Graph, class... Builders> consteval bool are_builders(const builder_list<Builders...>&) {
     return (schedule_builder<Builders, Graph> && ...);
 }

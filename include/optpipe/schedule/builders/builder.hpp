@@ -21,10 +21,10 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 
 /// Makes an order for a problem, by a published method or by your own policy.
 ///
-/// Semantics: `build(problem)` is an order that `simulate` accepts if memory limits are ignored, or a refusal whose
-/// sentence says why the builder doesn't apply. The order contains every operation that a valid schedule needs, and
-/// depends only on the problem, not on a clock or global state. If your policy produces one list per rank, merge them
-/// with `interleave`.
+/// Semantics: `build(problem)` returns an order that `simulate` accepts if memory limits are ignored. A builder that
+/// doesn't apply returns a refusal that says why. The order contains every operation that a valid schedule needs, and
+/// depends only on the problem, not on a clock or global state. If your policy produces one list per rank, merge the
+/// lists with `interleave`.
 ///
 /// A builder that is slow on large problems also has a parameter `stop_check`, and polls it every few milliseconds.
 /// Once the check returns true, the builder refuses (`was_stopped`). If the time limit has expired but no stop was

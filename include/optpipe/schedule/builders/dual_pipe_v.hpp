@@ -23,10 +23,10 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 } // namespace detail
 
-/// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
-/// state, forwards and full backwards of a rank's two stages alternate. Backwards are split only in the warm-up and the
-/// cool-down. A forward and the next backward become a pair if `overlaps` lists this pair. Otherwise the rank runs the
-/// two operations one after the other. The original uses pairs to hide the communication of experts.
+/// DualPipeV (DeepSeek-AI, 2025), which is DualPipe cut in half, so that parameters are held once. In the steady state,
+/// forwards and full backwards of a rank's two stages alternate. Backwards are split only in the warm-up and the
+/// cool-down. A forward and the next backward become a pair if `overlaps` lists this pair, and run one after the other
+/// if it doesn't. The original schedule uses pairs to hide the communication of experts.
 ///
 /// Supports any number of microbatches. If there are fewer than 2R microbatches, the order is made for 2R microbatches,
 /// and the missing microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
@@ -68,15 +68,15 @@ private:
             detail::repeat(before_, [&] { put_forward(0), put_forward(1); });
             detail::repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
             for (std::size_t i = 0; i < count_ - 2 * ranks_ + before_; ++i) {
-                if (i == 0 && after_ == 0) // the original has no pair here, for a smaller bubble
+                if (i == 0 && after_ == 0) // the published schedule has no pair here, for a smaller bubble
                     put_forward(0), put_backward(1);
                 else
                     put_pair(0);
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // In the later half of the next 2 · `before_` backwards, I and W are separate. Their weight gradients fill
-            // the end of the lane.
+            // The first half of the next 2 · `before_` backwards is full, and the second half is split. The W of the
+            // split backwards come at the end of the lane.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });

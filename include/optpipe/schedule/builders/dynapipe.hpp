@@ -27,7 +27,7 @@ namespace optpipe {
 namespace detail {
 
 /// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
-/// (`positions`). The n-th sequence takes the n-th place in this pattern.
+/// (`positions`), in which the n-th sequence takes the n-th place.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    /// Number of random swaps in the best order before a new descent. Not tuned.
+    /// Number of random swaps that change the best order before a new descent. Not tuned.
     static constexpr std::size_t kick = 3;
 
     using sequence_order = std::vector<std::vector<microbatch>>;
@@ -118,8 +118,8 @@ private:
 
 } // namespace detail
 
-/// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
+/// 1F1B with unequal microbatches in the best order that a local search finds, similar to DynaPipe (Jiang et al.,
+/// 2024). With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
 /// together. With several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";

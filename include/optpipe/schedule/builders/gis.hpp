@@ -19,8 +19,8 @@
 namespace optpipe {
 namespace detail {
 
-/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks: half of R, or more if
-/// forwards or input gradients take more than half of the work. The result is at most R. Hops count as work.
+/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks. This number is half of R,
+/// or more if forwards or input gradients take more than half of the work, but never more than R. Hops count as work.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
     duration forward_passes{};
@@ -42,8 +42,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
-/// `pace`. If k and the number of chunks have a common factor, operations that would fall on taken cells move to the
-/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// `pace`. If k and the number of chunks have a common factor, some cells would get two operations, one of which moves
+/// to a cell of the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// The largest amount by which `needed` exceeds a rank's memory limit. It isn't positive if all limits hold.
+/// The largest amount by which `needed` exceeds a rank's memory limit. If all limits hold, the result isn't positive.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
                                                  const per_rank<memory_size, Graph::rank_extent>& needed) {
@@ -138,8 +138,8 @@ template <pipeline_graph Graph>
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
 /// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
 /// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
-/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, it holds only g(v − 1) + R stashes, but is idle for (R −
-/// g)(v − 1) unit passes. With smaller groups, the chunks of a rank are several groups apart.
+/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, a rank holds only g(v − 1) + R stashes, but is idle for (R −
+/// g)(v − 1) unit passes. With g < ⌈R/2⌉, the chunks of a rank are several groups apart.
 ///
 /// Needs loop placement; supports any number of stages per rank. With one stage per rank (linear placement), the
 /// schedule is 1F1B with split backwards, whatever the group. Supports any number of ranks and microbatches, and any

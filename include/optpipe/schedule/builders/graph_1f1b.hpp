@@ -21,10 +21,10 @@ namespace optpipe {
 namespace detail {
 
 /// A step in which every microbatch repeats the operations of the previous microbatch one period later. The period is
-/// the busiest rank's work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then
-/// their full backwards in reverse, without a gap. Every operation has a fixed time in the period, and starts at this
-/// time in the first period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B.
-/// Otherwise, a short message could cost an entire period.
+/// the time that the busiest rank works on a microbatch with mean costs. In each period a rank runs the forwards of its
+/// stages in order, then their full backwards in reverse, without a gap. Every operation has a fixed time in the
+/// period, and starts at this time in the first period in which its inputs are ready. Messages between ranks take no
+/// time, as usual for 1F1B, because a short message could otherwise cost an entire period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -104,22 +104,22 @@ private:
 
     problem mean_;
     duration period_;
-    /// Start times of the first microbatch's operations. At first, each start time lies within the first period,
-    /// without regard to inputs.
+    /// Start times of the first microbatch's operations. Before inputs are considered, each start time lies within the
+    /// first period.
     per_stage<duration> forward_;
     per_stage<duration> backward_;
 };
 
 } // namespace detail
 
-/// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. A stage's
-/// warm-up is the number of periods between the forward and the backward of a microbatch. With equal stages, the
+/// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. The warm-up of
+/// a stage is the number of periods between the forward and the backward of a microbatch. With equal stages, the
 /// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
 /// 1F1B, or Seq1F1B if the microbatches are slices.
 ///
 /// The vocabulary of an output layer may be split over the ranks (a group). The schedule is then the 1F1B of Vocabulary
-/// Parallelism (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for
-/// all ranks twice, for a period each time. Therefore ranks hold two more microbatches.
+/// Parallelism (Yeung et al., 2024), where F of a shard is called the pass S, and B is called the pass T. Ranks hold
+/// two more microbatches, because a microbatch waits for all ranks twice, for one period each time.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

@@ -24,8 +24,8 @@ namespace optpipe {
 namespace detail {
 
 /// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m. Ranks
-/// work on the same diagonal at the same time. The choice is among the options that all stages have and that have no
-/// transfers.
+/// work on the same diagonal at the same time. Only options that have no transfers and that all stages have are
+/// considered.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
@@ -44,9 +44,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// First, all diagonals use the option that holds least. Then each diagonal in turn recomputes less if memory
-    /// permits and the step gets no longer. This is repeated until no diagonal changes. A stop request ends the search.
-    /// The options chosen by then are used.
+    /// First, all diagonals use the option that holds least. Then a diagonal recomputes less if memory permits and the
+    /// step gets no longer. All diagonals take turns until none changes. A stop request ends the search, and the
+    /// options chosen by then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -113,9 +113,9 @@ private:
 
 } // namespace detail
 
-/// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B with one storage option per diagonal, so that ranks that
-/// work at the same time recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded.
-/// InfiniPipe also packs and cuts sequences (`equal_time_slices`).
+/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Ranks that work at the same
+/// time thus recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded. InfiniPipe also
+/// packs and cuts sequences (`equal_time_slices`).
 ///
 /// Needs one stage per rank, and at least two storage options without transfers that all stages have.
 struct infinipipe_builder {

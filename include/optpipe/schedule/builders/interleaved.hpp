@@ -18,8 +18,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
     return true;
 }
 
-/// The forwards and the backwards of a rank in interleaved 1F1B. Forwards are numbered in their order, and so are
-/// backwards. Operations of missing microbatches have numbers, too. Contract: stage s on rank s mod R.
+/// The forwards and the backwards of a rank in interleaved 1F1B. Forwards and backwards are numbered separately, in the
+/// order in which they run. Operations of missing microbatches have numbers, too. Contract: stage s on rank s mod R.
 class interleaved_lane {
 public:
     template <pipeline_graph Graph>
@@ -51,7 +51,7 @@ private:
     std::size_t microbatches_;
 };
 
-/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
+/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2) in loop placement, with v stages on every rank. Microbatches
 /// go in groups of R. The forwards of a group pass a rank's first stage, then its second, and so on. The backwards pass
 /// the stages in reverse. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full
 /// backward. With v = 1, the schedule is 1F1B.

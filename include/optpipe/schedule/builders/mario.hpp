@@ -10,11 +10,11 @@
 
 namespace optpipe {
 
-/// In the manner of Mario (Liu et al., 2025): 1F1B in which every stage keeps as little as possible, and recomputes
-/// before its backward, while it waits for the gradient. The last stage, whose backward follows its forward at once,
-/// recomputes nothing. Nothing is offloaded.
+/// 1F1B in which every stage keeps as little as possible, similar to Mario (Liu et al., 2025). A stage recomputes
+/// before its backward, while it waits for the gradient. The last stage recomputes nothing, because its backward
+/// follows its forward at once. Nothing is offloaded.
 ///
-/// Needs one stage per rank. The last stage needs a storage option that keeps everything. Every other stage needs an
+/// Needs one stage per rank. The last stage needs a storage option that keeps everything. All other stages need an
 /// option that recomputes ahead of the backward.
 struct mario_builder {
     static constexpr std::string_view name = "mario";

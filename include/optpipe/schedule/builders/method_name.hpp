@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// The settings after the name of a method and a colon, separated by commas, as in "g=3,storage=full". In the name of a
-/// storage option a comma is written `\,` and a backslash `\\`.
+/// The settings that follow the name of a method and a colon, separated by commas, as in "g=3,storage=full". In the
+/// name of a storage option, a comma is written `\,` and a backslash is written `\\`.
 struct method_settings {
     /// All settings except `storage`, for `set_parameters`.
     std::optional<std::string> parameters{};

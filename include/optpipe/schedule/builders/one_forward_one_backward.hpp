@@ -33,9 +33,9 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// 1F1B (PipeDream-flush, Narayanan et al., 2021): one forward for each later stage, then alternately one forward and
-/// one full backward, then the remaining backwards. Needs one stage per rank, in any order of the ranks. The rank of
-/// stage s holds min(S − s, M) stashes.
+/// 1F1B (PipeDream-flush, Narayanan et al., 2021). Each stage runs one forward for each later stage, then alternates
+/// one forward and one full backward, then runs the remaining backwards. Needs one stage per rank, in any order of the
+/// ranks. The rank of stage s holds min(S − s, M) stashes.
 struct one_forward_one_backward_builder {
     static constexpr std::string_view name = "1f1b";
 

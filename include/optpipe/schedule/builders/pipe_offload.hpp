@@ -20,9 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload. On each rank, these are the stashes of the `chunks` stages that have the longest
-/// lifespans among the stages that can be offloaded. With `half`, a rank with one stage offloads only every second
-/// microbatch.
+/// Flags the stashes to offload. On each rank, the `chunks` stages with the longest-lived stashes are chosen among the
+/// stages that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -62,8 +61,8 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// The stashes that are offloaded. On each rank, these are the stashes of `chunks` stages. With `half`, a rank with one
-/// stage offloads only every second microbatch.
+/// The stashes to offload. Each rank offloads the stashes of `chunks` stages. With `half`, a rank with one stage
+/// offloads only every second microbatch.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
@@ -79,8 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
-/// size to try gives one order. If the time limit expires, returns the best order found by then.
+/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. There is one
+/// order for each group size that is tried. If the time limit expires, returns the best order found by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -109,9 +108,9 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 
 } // namespace detail
 
-/// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
-/// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
-/// microbatch. In the published order, offloading a share of the stashes lowers the peak by more than this share.
+/// PipeOffload (Wan et al., 2025, sections 4 and 5), a generalized interleaved order with offloading. Each rank
+/// offloads the stashes of the `chunks` stages with the longest lifespans. The published order has one microbatch per
+/// group. In the published order, offloading a share of the stashes lowers the peak by more than this share.
 ///
 /// The warm-up is postponed. Once the computations have been timed, transfers are placed around them, in alternating
 /// slots of the copy engines and links. If transfers take different times, or if placement without slots saves more
@@ -128,8 +127,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
     /// of these offload.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. The value 0 stands for 1 or, under a memory limit, for the best of
-    /// R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder uses 1 without memory limits, and
+    /// the best of R, `half_group` and 1 with memory limits.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

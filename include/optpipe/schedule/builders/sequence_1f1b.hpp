@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Seq1F1B (Sun et al., 2024): 1F1B of the slices of sequences. With k slices, a stage does k − 1 more forwards than in
-/// 1F1B before it alternates, because the gradients of a sequence begin with its last slice.
+/// Runs the slices of sequences in the order of 1F1B (Seq1F1B, Sun et al., 2024). With k slices, a stage does k − 1
+/// more forwards than in 1F1B before it alternates, because the gradients of a sequence begin with its last slice.
 ///
 /// Needs one stage per rank. With M sequences of k equal slices and no communication, the step takes M(F + B) + (S −
 /// 1)(F + B) / k, where F and B are the times of a whole sequence. Rank 0 holds (S + k − 1) / k stashes of a sequence.

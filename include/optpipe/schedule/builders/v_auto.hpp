@@ -29,10 +29,10 @@
 namespace optpipe {
 namespace detail {
 
-/// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
+/// How `v_search` divides its effort. A member `…_part` with the value n stands for effort / n. Not tuned.
 struct v_search_parameters {
     /// Blocks are tried with one setting until effort / `screening_part` is used up. At least `least_screened` blocks
-    /// are tried in any case.
+    /// are tried, even if they need more effort.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
     /// The `tried_further` best blocks are tried with every setting, and with 0 to `more_forwards` − 1 additional
@@ -46,12 +46,12 @@ struct v_search_parameters {
     /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort, so that effort
     /// remains for the next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts. `kept` of them are taken before pulling, and
-    /// `kept_squeezed` after pulling.
+    /// Number of orders from which the local search starts: `kept` orders before operations are pulled into gaps, and
+    /// `kept_squeezed` orders afterwards.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
-    /// The longest period of a block, in cells per microbatch. A block of this period needs about half of the memory of
-    /// V-Min.
+    /// The longest period of a block, in cells per microbatch. A block with the longest period needs about half of the
+    /// memory of V-Min.
     std::size_t longest_period = 2 * v_period;
     /// The ways to fill the best order with weight gradients.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
@@ -116,8 +116,7 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. A rank never needs more than this, which matters with few
-    /// microbatches.
+    /// Memory of the stashes of all microbatches at once, which is the most that a rank can need.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
@@ -138,10 +137,10 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
-    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. All
-    /// slopes on the way down the V are tried if the period is the shortest possible one. Longer periods are for
-    /// problems with little memory. They are tried only with the least slope.
+    /// Collects all patterns that have no colliding passes, and that exceed each limit by at most one stash. An excess
+    /// of up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier.
+    /// With the shortest possible period, all slopes on the way down the V are tried. Longer periods, which are for
+    /// problems with little memory, are tried only with the least slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -330,14 +329,15 @@ private:
 
 } // namespace detail
 
-/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A). It repeats the building block for v
-/// placement that gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the
-/// paper's blocks fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down are
-/// rebuilt, weight gradients fill the remaining gaps, and a local search improves the best orders.
+/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A). The schedule repeats the building block
+/// for v placement that gives the shortest step within the memory of every rank, with at most 2R stashes. If none of
+/// the paper's blocks fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down
+/// are rebuilt, weight gradients fill the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 
-    /// Limit on the number of operations that the search places. Some trials are made in any case. Not tuned.
+    /// Limit on the number of operations that the search places. Some trials are made even if the limit is reached. Not
+    /// tuned.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<v_auto_builder>, 1> parameters() {

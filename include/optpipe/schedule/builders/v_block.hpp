@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. This holds for `placement::v`, and for a map that
-/// gives the same placement.
+/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. True for `placement::v`, and for a map that gives
+/// the same placement.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const Graph& g) {
     const auto ranks = g.ranks();
     if (g.stages() != 2 * ranks) return false;
@@ -35,12 +35,12 @@ template <pipeline_graph Graph>
 /// The shortest period of a block, in cells. The six cells are for F, I and W of a rank's two stages on one microbatch.
 inline constexpr std::size_t v_period = 6;
 
-/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): the path of a
-/// microbatch's forward, and then of its gradient, down the ranks and back. It also says when the next microbatches
-/// start. On the way back, consecutive ranks are one cell apart.
+/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A). The block
+/// describes the path of a microbatch's forward and gradient down the ranks and back, and says when the next
+/// microbatches start. On the way back, consecutive ranks are one cell apart.
 struct v_pattern {
-    /// Number of cells from one rank to the next on the way down: `slope` for the first `bend` ranks, and
-    /// `slope_after_bend` for the others.
+    /// Number of cells from one rank to the next on the way down. The first `bend` ranks use `slope`, and the others
+    /// use `slope_after_bend`.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;

@@ -27,8 +27,7 @@ template <pipeline_graph Graph>
     return even;
 }
 
-/// The largest number of stashes that a rank holds when a block of v placement is repeated, if each stash is held until
-/// its W.
+/// The largest number of stashes on one rank if a block for v placement is repeated and each stash is held until its W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
                                                           const building_block<Graph>& block) {
@@ -42,8 +41,8 @@ template <pipeline_graph Graph>
 }
 
 /// The best order that repeats a given block for v placement. The block has no weight gradients, but free cells for
-/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. No rank holds
-/// more than the repeated block needs on the rank with the highest need.
+/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of
+/// each rank is at most the largest memory that any rank needs while the block is repeated.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

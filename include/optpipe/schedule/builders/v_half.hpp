@@ -25,9 +25,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
     return block;
 }
 
-/// V-Half (Controllable Memory): v placement, memory for ⌊(R + 2)/2⌋ stashes of each of a rank's two stages, and a
-/// bubble that is shorter than 1F1B's by the work on about R/2 microbatches. Supports any number of ranks and
-/// microbatches. Ranks are kept busy in the steady state if T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
+/// V-Half (Controllable Memory), a schedule for v placement. A rank holds ⌊(R + 2)/2⌋ stashes for each of its two
+/// stages. The bubble is shorter than that of 1F1B by the work on about R/2 microbatches. Supports any number of ranks
+/// and microbatches. Ranks are kept busy in the steady state if T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
 struct v_half_builder {
     static constexpr std::string_view name = "v-half";
 

@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// How to rebuild the warm-up and the cool-down of a repeated block. Without rebuilding, ranks would wait there for
-/// microbatches that don't exist.
+/// How to rebuild the warm-up and the cool-down of a repeated block. If warm-up and cool-down weren't rebuilt, ranks
+/// would wait for microbatches that don't exist.
 struct v_phases {
     /// Number of forwards that a rank may do before the first gradient of its first stage.
     std::size_t stashes = 0;
@@ -56,7 +56,7 @@ private:
     using passes = std::vector<v_pass>;
     using place = passes::const_iterator;
 
-    /// Lists the passes of `count` microbatches, for which the block is repeated, in the order of their cells.
+    /// Repeats the block for `count` microbatches, and lists all passes in the order of their cells.
     constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, const building_block<Graph>& block,
                                  std::size_t count) {
         struct repeated_pass {
@@ -100,8 +100,8 @@ private:
         return true;
     }
 
-    /// Appends the passes before the first gradient of the first stage. These are the forwards that the stashes permit,
-    /// in an order that avoids waits if possible. Then each further forward follows a gradient.
+    /// Appends the passes before the first gradient of the first stage. As many forwards run as the stashes permit, in
+    /// an order that avoids waits if possible. All further forwards alternate with gradients.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });
@@ -146,8 +146,8 @@ private:
             put(*at);
         }
     }
-    /// Appends the last gradients. The gradients of the last microbatch pass through the ranks, down and back, without
-    /// waiting. Each earlier microbatch is two cells ahead of the next.
+    /// Appends the last gradients. The gradients of the last microbatch pass down the ranks and back without waiting.
+    /// The gradients of consecutive microbatches are two cells apart.
     constexpr void cool_down() {
         auto& first = done(v_pass::first_gradient);
         auto& second = done(v_pass::second_gradient);

@@ -25,9 +25,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
     return block;
 }
 
-/// V-Min (Controllable Memory): v placement, memory for ⌊(R + 4)/3⌋ stashes of each of a rank's two stages, and about
-/// two thirds of the bubble of 1F1B if T_F = T_I = T_W. If these times differ, every microbatch adds to the bubble.
-/// Supports any number of ranks and microbatches.
+/// V-Min (Controllable Memory), a schedule for v placement. A rank holds ⌊(R + 4)/3⌋ stashes for each of its two
+/// stages. If T_F = T_I = T_W, the bubble is about two thirds of that of 1F1B. If T_F, T_I and T_W differ, every
+/// microbatch adds to the bubble. Supports any number of ranks and microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";
 

@@ -22,7 +22,7 @@ struct zero_bubble_switches {
     bool keep_first_gradient = false;
     /// Skip a forward if the next gradient would have to wait for that forward.
     bool prefer_gradients = false;
-    /// Put weight gradients also into gaps that are shorter than these gradients.
+    /// Also put weight gradients into gaps that are shorter than the weight gradient.
     bool fill_greedily = false;
 };
 
@@ -56,7 +56,7 @@ private:
             most = std::max({most, c.forward, c.backward_input, c.backward_weight});
         return most;
     }
-    /// The state of the stage's rank, which has no other stage.
+    /// The state of the stage's rank. Every rank has one stage.
     constexpr state& own(stage s) { return lanes_[p_.rank_of(s)]; }
     constexpr const state& own(stage s) const { return lanes_[p_.rank_of(s)]; }
     constexpr memory_size limit(stage s) const { return lanes_.limit(p_.rank_of(s)); }
@@ -135,8 +135,8 @@ private:
     }
 
     /// Appends at most one forward and exactly one gradient on every stage. A stage without a stash for its gradient
-    /// can always do a forward, because only waiting weight gradients hold memory on its rank. The stages after it have
-    /// no stash either.
+    /// can always do a forward, because only waiting weight gradients hold memory on its rank. If a stage has no stash,
+    /// no later stage has one either.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -223,11 +223,12 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 
 } // namespace detail
 
-/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; with limits of p and 2p stashes it is ZB-1p and
-/// ZB-2p). Before its first gradient, a stage runs as many forwards as memory and time allow. Then it alternates one
-/// forward and one input gradient. A weight gradient is placed if it fits into a gap, if the gap would make this rank
-/// the one that idles most, or if memory must be freed. The result is the best of eight runs. This is the run with the
-/// least objective and, among equal objectives, with the least peak memory.
+/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3). The method is called ZB-1p if each rank has
+/// memory for R stashes, and ZB-2p if each rank has memory for 2R stashes. Before its first gradient, a stage runs as
+/// many forwards as memory and time allow. Then the stage alternates one forward and one input gradient. A weight
+/// gradient is placed if it fits into a gap, if the gap would make this rank the one that idles most, or if memory must
+/// be freed. The result is the run with the least objective among eight runs. Among equal objectives, the least peak
+/// memory decides.
 ///
 /// Needs one stage per rank, in any order of the ranks. Costs, limits and communication may differ between stages.
 /// Nothing is offloaded. The schedule keeps every memory limit. Refuses with `over_memory` if a limit is below one

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): 1F1B with split backwards, whose weight gradients fill
+/// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024), which is 1F1B with split backwards. Weight gradients fill
 /// the bubbles at the end. Needs one stage per rank, in any order of the ranks. Supports any number of microbatches.
 ///
 /// The rank of stage s holds S − s stashes and s weight stashes, so with equal stages no rank needs more than the first

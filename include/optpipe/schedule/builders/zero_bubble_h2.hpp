@@ -7,13 +7,13 @@
 
 namespace optpipe {
 
-/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): runs twice as many forwards before the first gradient as
+/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024). Runs twice as many forwards before the first gradient as
 /// ZB-H1. The ranks are thus busy before the first gradient arrives, and need nearly twice the memory. Needs one stage
 /// per rank, in any order of the ranks. Supports any number of microbatches.
 ///
-/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. Let the stages be equal, T_W no longer than
-/// T_F and T_I, M ≥ 2S − 1, and T_c the time of a message. Then the span of a rank (its engaged time) is at most its
-/// work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W).
+/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. If the stages are equal, T_W ≤ T_F, T_W ≤ T_I
+/// and M ≥ 2S − 1, the span of a rank (its engaged time) is at most its work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W),
+/// where T_c is the time of a message.
 struct zero_bubble_h2_builder {
     static constexpr std::string_view name = "zb-h2";
 

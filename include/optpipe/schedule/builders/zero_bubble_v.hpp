@@ -19,9 +19,9 @@
 namespace optpipe {
 namespace detail {
 
-/// The switches of ZB-V's heuristic: whether a weight gradient that is longer than the gap may run before a forward, or
-/// before the gradient of a rank's second stage. A weight gradient longer than the gap runs only if its rank would
-/// otherwise have idled longest.
+/// Switches of ZB-V's heuristic. The switches say whether a weight gradient longer than the gap may run before a
+/// forward, and whether it may run before the gradient of a rank's second stage. A weight gradient longer than the gap
+/// runs only if its rank would otherwise have idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
@@ -30,8 +30,8 @@ struct zero_bubble_v_switches {
 /// One run of the heuristic, which simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// If not empty, `allowed` has a time for each rank: the rank may idle that long even if all other ranks have idled
-    /// less.
+    /// `allowed` is empty, or has one idle time per rank. A rank may idle as long as its time in `allowed`, even if all
+    /// other ranks have idled less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
@@ -61,7 +61,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Number of forwards, and of gradients, that the first and the second stage of the rank have done.
+        /// Numbers of forwards and of gradients that the rank has done, each for its first and its second stage.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
@@ -113,8 +113,9 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// Places the forwards of the first microbatch, down the ranks and back. Until the microbatch returns, the first
-    /// stages run further forwards, as long as room remains for the forwards that must come before the first gradient.
+    /// Places the forwards of the first microbatch, down the ranks and back. Until the first microbatch returns, the
+    /// first stages run forwards of further microbatches. Memory stays free for the forwards that must come before the
+    /// first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -128,8 +129,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until two conditions hold. The rank has run as many forwards as the
-    /// previous rank, and it has run more forwards of its second stage than the previous rank.
+    /// While there is room, each rank runs forwards until it has run as many as the previous rank, and more of its
+    /// second stage than the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -165,7 +166,7 @@ private:
     }
 
     /// Places one gradient on each rank, of its first or its second stage. The gradients of first stages are placed
-    /// first, from the last rank back to the first. Then the gradients of second stages are placed.
+    /// first, from the last rank back to the first. The gradients of second stages follow.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -217,11 +218,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble and with the
-/// memory of 1F1B if T_F = T_I = T_W. The heuristic for any costs places as many forwards as fit before the first
-/// gradient, then alternates one gradient and one forward. It places weight gradients in the gaps, or when memory must
-/// be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit
-/// above all its stashes together, uses at most the published 2R stashes of the largest stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W,
+/// the schedule has no bubble, and takes the memory of 1F1B. The heuristic for any costs places as many forwards as fit
+/// before the first gradient, then alternates one gradient and one forward. Weight gradients run in the gaps, or when
+/// memory must be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or
+/// with a limit above all its stashes together, holds at most 2R stashes of its largest stage, as published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -275,9 +276,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the
-    /// difference between the longest idle time of any rank in the previous run and the rank's own idle time in that
-    /// run.
+    /// Repeats runs as long as the longest idle time falls. The previous run determines how long a rank may idle: the
+    /// longest idle time of any rank minus the rank's own idle time.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -19,8 +19,8 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 
 /// A valid schedule with the accumulation order `wanted`. The order is reached by swapping the microbatches of weight
 /// gradients of the same stage. A swap changes no times if all stashes of the stage use the same storage option. Empty
-/// if swaps can't reach the wanted order, because a full backward has another position, an input gradient comes too
-/// late, or memory is too small.
+/// if swaps can't reach the wanted order. The reason may be the position of a full backward, a late input gradient, or
+/// a lack of memory.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 
@@ -37,7 +37,8 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 namespace optpipe {
 namespace detail {
 
-/// The positions of each stage's weight gradients, alone or in full backwards, in the order of their starts.
+/// For each stage, the positions in `s.operations` of its weight gradients and full backwards, in the order of their
+/// starts.
 [[nodiscard]] inline per_stage<std::vector<std::size_t>> weight_gradients_of(const schedule& s) {
     per_stage<std::vector<std::size_t>> found(s.graph.stages());
     for (std::size_t i = 0; i < s.operations.size(); ++i)

@@ -34,8 +34,8 @@ template <pipeline_graph Graph> struct building_block {
 };
 
 /// Puts every W on the first cell after its I at which the rank is free in all repetitions. The weight gradients are
-/// placed in the order of their input gradients. Returns false if there is no free cell for a W. This happens only with
-/// several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
+/// placed in the order of their input gradients. Returns false if there is no free cell for a W, which happens only
+/// with several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
@@ -70,8 +70,8 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// The peak of each rank's device memory when the block is repeated without end. A step with any number of microbatches
-/// needs no more memory. O(S · group · period).
+/// The peak of each rank's device memory when the block is repeated without end. Any number of repetitions fits in this
+/// memory. O(S · group · period).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>& block) {

@@ -12,28 +12,28 @@
 
 namespace optpipe {
 
-/// An order that was made for a draw (the microbatches drawn for one step), and facts about this draw.
+/// An order that was made for one draw of microbatches, and facts about the draw.
 struct drawn_order {
     std::vector<operation> operations{};
-    /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward doesn't
-    /// count.
+    /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward is left out.
     std::vector<double> work{};
     /// The number of slices of each sequence, in the order of the microbatches.
     std::vector<std::size_t> slices{};
 };
 
-/// Converts the order of another draw to an order of `p`. In both draws, sequences are ranked by number of slices, then
-/// by work. The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are
-/// matched by position. If a sequence of `p` has more slices, they all take the place of the last slice in the draw's
-/// sequence. A rank that would wait for inputs or memory may run later operations of the order first
-/// (`order_dispatcher`), if that shortens the step. Empty if `p` and the draw have different numbers of sequences, if
+/// Converts the order of another draw to an order of `p`. The sequences of `p` and of the draw are ranked by number of
+/// slices, then by work. The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence.
+/// Slices are matched by position. If a sequence of `p` has more slices, all additional slices take the place of the
+/// last slice in the draw's sequence. A rank runs later operations first instead of waiting for inputs or memory
+/// (`order_dispatcher`), if the step gets shorter. Empty if `p` and the draw have different numbers of sequences, if
 /// the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Computes the times of a schedule with the costs of this problem. The schedule was made for other costs, or for
 /// another draw of microbatches. Two orders are tried: the given order, and the order with the microbatches matched by
-/// the durations of their operations. The better of the two is used. A valid schedule is returned unchanged. Only the
-/// given order is tried if the problem has pairs or no factors. If both orders fail, the refusal comes from `retime`.
+/// the durations of their operations. The better order is used. A valid schedule is returned unchanged. Only the given
+/// order is tried if the problem has pairs or no factors. If neither order gives a valid schedule, returns the refusal
+/// of `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -93,8 +93,8 @@ inline std::vector<double> microbatch_work(const problem& p) {
     return work;
 }
 
-/// For each microbatch of the other draw, the microbatches of `p` that take its place. Several microbatches may take
-/// the place of a sequence's last slice.
+/// For each microbatch of the draw, the microbatches of `p` that take its place. The last slice of a sequence in the
+/// draw may be replaced by several microbatches.
 inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
     const auto from = ranked_sequences(of.slices, of.work);
     const auto to = ranked_sequences(slices_of(p), microbatch_work(p));
@@ -115,8 +115,8 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-/// The draw for which the schedule was made, reconstructed from the durations of its operations. The sequences are
-/// those of `p`. Empty if the graphs differ in stages or microbatches.
+/// The draw for which the schedule was made, reconstructed from the durations of its operations. The draw has the
+/// sequences of `p`. Empty if the graphs differ in stages or microbatches.
 inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
@@ -141,7 +141,8 @@ inline bool is_like(const problem& p, const drawn_order& of) {
            of.slices.size() == slices_of(p).size();
 }
 
-/// The best order found in which microbatches of `p` replace the draw's microbatches, if there is one.
+/// The best order found by replacing the microbatches of the drawn order with those of `p`. Empty if no order was
+/// found.
 inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
     best_order<any_graph> best{p};
     if (!is_like(p, of)) return best;

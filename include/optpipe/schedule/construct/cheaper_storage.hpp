@@ -83,8 +83,8 @@ public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
         : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
 
-    /// Changes options in `used` for the cells of this rank. `used` has one option for each cell, at first the options
-    /// in `choice`.
+    /// Changes options in `used` for the cells of this rank. Before the first change, `used` has the option of each
+    /// cell in `choice`.
     void run(const storage_choice& choice, std::vector<std::size_t>& used) {
         const cell_numbering cell{p_.graph};
         for (std::size_t first = 0; first < own_.size();) {
@@ -114,7 +114,7 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// An amount of memory that is added from the memory change `from` on.
+    /// Adds `more` memory from memory change number `from` on.
     struct step {
         std::size_t from = 0;
         memory_size more{};
@@ -163,8 +163,8 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether `option` can replace `other`. This is so if `other` has all operations of `option`, none of them
-    /// shorter, and no smaller transfers.
+    /// Whether `option` can replace `other` in a schedule. `other` must have all operations of `option`, none of them
+    /// shorter, and transfers that are at least as large.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;
@@ -228,8 +228,8 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes at once. If that fails, each half of the changes is tried separately. Halving takes few
-    /// trials if nearly all changes of a range are possible.
+    /// Applies all changes at once. If not all changes are possible together, each half of them is tried separately.
+    /// Halving takes few trials if nearly all changes are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;
@@ -263,10 +263,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if,
-/// without them, the other operations can start at the same times, and there is room for the stashes that then stay on
-/// the device. The objective is no higher, because the remaining operations start no later. O(n log n). `stop` is
-/// polled between ranks. Once it returns true, the schedule is returned as it is.
+/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers of a stash are
+/// unnecessary if the stash fits on the device without them, and all other operations can start at the same times. The
+/// objective is no higher, because the remaining operations start no later. O(n log n). `stop` is polled between ranks.
+/// Once `stop` returns true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -282,7 +282,8 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. After a search for the least objective, cheaper storage options are often possible.
+/// transfers. A schedule found by a search for the least objective often uses more expensive storage options than it
+/// needs.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is used up, or `stop` returns true, the cheapest schedule found is returned.

@@ -14,8 +14,8 @@ namespace optpipe {
 /// same.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// Keeps only some of a schedule's pairs. On each rank, it keeps the `limit` distinct pairs that save most time in `s`.
-/// The operations of all other pairs run one after the other, the forward first. Contract: `s` is valid.
+/// Splits some of a schedule's pairs. Each rank keeps the `limit` distinct pairs that save most time in `s`. The
+/// operations of all other pairs run one after the other, the forward first. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe
@@ -51,7 +51,7 @@ using pair_key = std::tuple<stage, stage, operation_kind>;
     return saved;
 }
 
-/// The keys of the pairs to keep. On each rank, these are the `limit` keys that save most time.
+/// The keys of the pairs to keep, which are the `limit` keys per rank that save most time.
 [[nodiscard]] inline std::vector<pair_key> keys_to_keep(const problem& p, const schedule& s, std::size_t limit) {
     std::vector<pair_key> kept;
     for (const auto& of_rank : savings_of_pairs(p, s)) {

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The storage option of each cell, which its forward names.
+/// The storage option that the forward of each cell names.
 template <pipeline_graph Graph, class Operations>
 [[nodiscard]] constexpr std::vector<std::size_t> storage_in_use(const basic_problem<Graph>& p,
                                                                 const Operations& operations) {

@@ -19,10 +19,10 @@ namespace optpipe {
 [[nodiscard]] schedule forward_schedule(const problem& p,
                                         forward_preference preferred = forward_preference::deepest_stage);
 
-/// The problem for forwards alone. No stage has a backward, and nothing is stashed, offloaded or recomputed. Keys and
-/// values remain until their sequence has left the stage. Data that an edge holds remains until the stage at the end of
-/// the edge has used the data. With this problem, schedules of forwards alone can be planned, measured and drawn like
-/// any other schedules.
+/// The problem for forwards alone. No stage has a backward, and nothing is stashed, offloaded or recomputed. Attention
+/// keys and values remain until their sequence has left the stage. Data that an edge holds remains until the stage at
+/// the end of the edge has used the data. With this problem, schedules of forwards alone can be planned, measured and
+/// drawn like any other schedules.
 [[nodiscard]] problem forward_problem(problem p);
 
 /// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.

@@ -9,11 +9,12 @@
 
 namespace optpipe {
 
-/// The best schedule found for forwards alone, with its measures and `forward_bound`. List schedules are tried. For
-/// problems that aren't plain, the adaptive builder is tried, too. It respects memory limits. If each rank has one
-/// stage and the problem is plain, the schedule is optimal, and the bound proves it. Otherwise, `report.gap()` is its
-/// distance from the bound. Measure and draw the schedule with `forward_problem(p)`. Refused if keys, values and the
-/// memory that edges hold exceed the memory limits. Throws `input_error` if `forward_problem(p)` isn't valid.
+/// The best schedule found for forwards alone, with its measures and `forward_bound`. Tries list schedules. If the
+/// problem isn't plain, also tries the adaptive builder, which respects memory limits. If each rank has one stage and
+/// the problem is plain, the schedule is optimal, and the bound proves it. If the problem isn't plain, or a rank has
+/// several stages, `report.gap()` is the distance of the schedule from the bound. Measure and draw the schedule with
+/// `forward_problem(p)`. Refused if attention keys and values, together with the memory that edges hold, exceed the
+/// memory limits. Throws `input_error` if `forward_problem(p)` isn't valid.
 [[nodiscard]] outcome<schedule_report> plan_forwards(const problem& p);
 
 } // namespace optpipe

@@ -37,8 +37,8 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Renumbers the microbatches of an order. In the given order, a microbatch's number is its position in the order of
-/// injection. Number i becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
+/// Replaces the microbatch numbers in `positions` by microbatches of `entering`. Number i becomes
+/// `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

@@ -20,8 +20,8 @@ using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done. Times
-/// don't matter.
+/// Tracks which operations are done and which are ready, without regard to times. An operation is ready if its
+/// dependencies are done.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
     /// Keeps a reference to the graph.
@@ -54,12 +54,12 @@ private:
     std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
 };
 
-/// The number of operations that start together at this position of a lane: 2 for a pair, else 1.
+/// The number of operations that start together at position `at` of a lane: 2 for a pair, else 1.
 template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std::size_t at) {
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at this position of a lane, and one of its inputs that isn't done yet. If the position has a pair, the
+/// The operation at position `at` of a lane, and one of its inputs that isn't done yet. If the position has a pair, the
 /// operation is the part that lacks an input. The input is empty if the operation or the pair is ready.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>

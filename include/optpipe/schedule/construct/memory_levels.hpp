@@ -69,7 +69,8 @@ private:
     }
 
     std::size_t size_ = 1; ///< the number of leaves, a power of 2
-    /// The highest level below each node. Includes the raises at the node and below it, but not the raises above it.
+    /// The highest level below each node. The level includes the raises at the node and below it, but not the raises
+    /// above it.
     std::vector<memory_size> highest_{};
     /// For each node, the amount by which all levels below it were raised together.
     std::vector<memory_size> raised_{};

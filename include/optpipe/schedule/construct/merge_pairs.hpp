@@ -12,8 +12,8 @@ namespace optpipe {
 /// valid.
 ///
 /// Neighbours are merged on all ranks at once, in three ways: each forward is merged with the backward after it, with
-/// the backward before it, or with either of the two. Each way gives a schedule. Returns the best of these three
-/// schedules and `s`. `stop` is polled before each way. O(operations × ranks).
+/// the backward before it, or with either of the two. Returns the best of the three resulting schedules and `s`. `stop`
+/// is polled before each way. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair at the position of the second operation. Operations between the two operations come
-    /// before the pair, except those with the stage and microbatch of the first operation, which come after the pair.
+    /// Makes two operations a pair at the position of the second operation. An operation between the first and the
+    /// second comes before the pair, or after the pair if it has the stage and microbatch of the first.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -137,7 +137,7 @@ private:
         return ready;
     }
     [[nodiscard]] bool is_done(const operation& op) const { return done_[number_(op)] != 0; }
-    /// If one operation of the pair at this position is ready, splits the pair and puts that operation first.
+    /// If one operation of the pair at position `at` is ready, splits the pair and puts the ready operation first.
     bool split(list_type& list, std::size_t at) {
         if (at == list.size() || width(list, at) == 1) return false;
         if (!is_ready(list[at]) && !is_ready(list[at + 1])) return false;

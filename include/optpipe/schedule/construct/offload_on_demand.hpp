@@ -18,9 +18,10 @@ namespace optpipe::detail {
 ///
 /// The first pass goes backwards in time. Every reload gets the latest start with which all reloads are in time on
 /// their engines and the link. The second pass goes forwards in time. An offload starts as soon as possible if it ends
-/// before the next reload on its engine (and, with half duplex, its link) starts. Otherwise, that reload goes first.
-/// Among the stashes that could be offloaded, the stash that is needed last is offloaded next. Stashes that can't be
-/// reloaded in time stay on the device. O(n · (log n + members)) for n stashes.
+/// before the next reload on its engine (and, with half duplex, its link) starts. If an offload can't end before the
+/// next reload on its engine starts, the reload goes first. Among the stashes that could be offloaded, the stash that
+/// is needed last is offloaded next. Stashes that can't be reloaded in time stay on the device. O(n · (log n +
+/// members)) for n stashes.
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.
@@ -147,7 +148,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether a waiting offload couldn't end before the planned start of `reload`.
+    /// Whether a waiting offload can't end before `reload` is planned to start.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

@@ -25,16 +25,16 @@ using cell_flags = std::vector<unsigned char>;
 /// How transfers are placed around the computations of a schedule.
 struct offload_placement {
     bool in_slots = true;
-    /// A stash stays on the device if the time between its forward and its gradient is shorter than this number of
-    /// round trips.
+    /// A stash stays on the device if its gradient follows its forward sooner than this number of transfers to the host
+    /// and back.
     double round_trips = 1.0;
     /// Among the microbatches that may be offloaded, every n-th is offloaded.
     std::size_t every = 1;
 };
 
 /// Finds transfers that leave the times of given computations unchanged. Only stashes in `may_offload` that can be
-/// reloaded in time get transfers. Keeps the rules for engines and links and, without slots, the limits of host memory.
-/// Ignores the limits of device memory.
+/// reloaded in time get transfers. The transfers obey the rules for engines and links and, if placed without slots, the
+/// limits of host memory. The limits of device memory are ignored.
 template <pipeline_graph Graph> class offload_placer {
 public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,

@@ -17,15 +17,15 @@ namespace optpipe::detail {
 
 /// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
 /// come earlier, and reloads later. If memory still doesn't suffice, more stashes are offloaded, beginning with those
-/// that are needed last. The order of the computations stays the same. Computations wait for transfers that now come
-/// before them.
+/// that are needed last. The order of the computations stays the same. A computation waits for all transfers that are
+/// moved before it.
 template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
-    /// Returns false if the limit can't be kept. In this case, `lane` is the best order found.
+    /// Returns false if the limit can't be kept, and leaves the best order found in `lane`.
     constexpr bool run(rank r, std::vector<operation>& lane) {
         limit_ = p_.memory_limit[r] + slack_;
         host_limit_ = p_.host_memory_limit[r] + slack_;

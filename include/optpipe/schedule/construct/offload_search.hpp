@@ -37,14 +37,15 @@ struct offload_search_parameters {
     /// Number of rounds. Each round places transfers around the times of the previous round, and takes as long as the
     /// first round.
     int most_rounds = 6;
-    /// Limit on the number of operations examined. It corresponds to one or two seconds.
+    /// Limit on the number of operations examined. The default takes one or two seconds.
     std::size_t effort = 5'000'000;
-    /// Stashes that are needed within this number of round trips stay on the device. The published number 3 is tried
-    /// first, then 1 if 3 takes too much memory.
+    /// A stash stays on the device if it is needed before this number of transfers to the host and back could end. The
+    /// published number 3 is tried first, then 1 if 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// At first, a plan is made longer by this share. The share is doubled until all allowed transfers are in time.
-    /// This was measured on 54 plans of random problems. The best plans were slowed down to twice the length if
-    /// transfers took two thirds of the step, and to 1.1 times the length if transfers took the entire step.
+    /// Share by which a plan is made longer at first. The share is doubled until all allowed transfers are in time, or
+    /// until it exceeds `most_slowdown`. In a measurement, the best plans of 54 random problems were slowed down to
+    /// twice the length if transfers took two thirds of the step, and to 1.1 times the length if transfers took the
+    /// entire step.
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
     /// If nothing else fits, only every n-th stash is offloaded.
@@ -52,8 +53,8 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If these free too little memory, it tries transfers that make computations wait. Transfers are placed again
-/// around the resulting times, as long as that improves the result.
+/// nothing. If transfers without delay free too little memory, the search tries transfers that make computations wait.
+/// Transfers are placed again around the resulting times, as long as that improves the result.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
@@ -63,7 +64,7 @@ public:
     }
 
     /// `stop` is polled between attempts and within them, but at least one order is tried. `abandon` also interrupts
-    /// the first attempt; in this case there may be no result.
+    /// the first attempt, so that there may be no result.
     constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);
@@ -80,7 +81,8 @@ public:
     }
     /// Whether an order was found.
     [[nodiscard]] constexpr bool found() const { return best_ || nearest_; }
-    /// The best order. If no order fits in memory, the order that exceeds it least. Contract: `found()` is true.
+    /// The best order that fits in memory. If no order fits, the order that exceeds the memory limits least. Contract:
+    /// `found()` is true.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
@@ -95,8 +97,8 @@ private:
         postpone_warm_up(p_, timed);
         return p_.objective == objective_kind::span ? objective_of(p_, timed) : makespan;
     }
-    /// The computations without storage options. The options follow from the transfers that are placed around the
-    /// computations.
+    /// The computations of a schedule, without their storage options. When transfers are placed around the
+    /// computations, the options are set again.
     static constexpr basic_schedule<Graph> computations_of(const basic_schedule<Graph>& s) {
         basic_schedule<Graph> result{s.graph, {}};
         for (auto timed : s.operations) {
@@ -106,10 +108,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit in
-    /// memory, all stashes that can be reloaded in time are offloaded. If computations must wait in any case, only the
-    /// order of operations in a plan matters, not their times. In this case the plan is slowed down until the engines
-    /// can do all transfers, which is better than dropping transfers.
+    /// As published, stashes that are needed within three round trips stay on the device. If the stashes that stay
+    /// don't fit in memory, all stashes that can be reloaded in time are offloaded. If computations must wait for
+    /// transfers, only the order of a plan's operations matters, not their times. The plan is then slowed down until
+    /// the engines can do all transfers, which is better than dropping transfers.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
@@ -182,7 +184,8 @@ private:
         const auto peaks = measure(p_, with_storage_of_transfers(p_, planned)).peak_memory;
         return *std::max_element(peaks.begin(), peaks.end());
     }
-    /// Keeps the best candidate. With equal objectives, the lower planned peak wins if no memory is limited.
+    /// Keeps the best candidate. If two candidates have equal objectives and no memory is limited, the candidate with
+    /// the lower planned peak is better.
     constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
         if (abandon_()) return;
         spent_ += candidate.operations.size();

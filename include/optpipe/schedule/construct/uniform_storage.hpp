@@ -61,11 +61,12 @@ template <pipeline_graph Graph>
 /// How a classic problem represents one storage option of a stage. A classic problem supports only kept and offloaded
 /// stashes.
 struct uniform_storage {
-    /// The indices of the two storage options of the stage that `keep` and `offload` of the classic problem represent.
+    /// The index of the stage's storage option that the classic problem uses for kept stashes, and the index of the
+    /// option that it uses for offloaded stashes.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves. If
-    /// so, the classic problem has the times of this transfer.
+    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves, so
+    /// that the classic problem has the times of this transfer.
     bool may_offload = false;
     /// Whether the represented option has transfers that the classic problem lacks: an offload right after the forward,
     /// and a reload right before the stash is needed.
@@ -92,18 +93,18 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
-/// problem into a valid order of `p`. In this order, operations end no later than in the classic problem, unless a
-/// transfer waits for memory. The classic problem is for builders that only support kept and offloaded stashes.
+/// A classic problem (`is_described_by_costs`) with the storage options `options`, for builders that only support kept
+/// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`.
+/// Operations in the order of `p` end no later than in the classic problem, unless a transfer waits for memory.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
-/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of
-///   the rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even
-///   one microbatch fits.
-/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer:
-///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
-///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because
-///   of them.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation.
+/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
+/// - Recomputation lowers the memory limit of the rank by the largest amount that it restores.
+/// - A lowered memory limit is negative if not even one microbatch fits.
+/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
+/// - For a classic transfer, the builder decides for each microbatch whether to offload.
+/// - The amount that any other transfer moves is removed from the activation. The largest amount lowers the limit.
+/// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
                                                              const storage_by_stage<Graph::stage_extent>& options) {
@@ -150,7 +151,7 @@ uniform_choices(const basic_problem<Graph>& p) {
     return choices;
 }
 
-/// Converts an order of `uniform_problem(p, options)` to one of `p`.
+/// Converts an order of `uniform_problem(p, options)` to an order of `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> with_storage(const basic_problem<Graph>& p,
                                                         const storage_by_stage<Graph::stage_extent>& options,
@@ -170,7 +171,7 @@ template <pipeline_graph Graph>
 }
 
 /// The schedule of a builder in which all microbatches of a stage use the same storage option, such as 1F1B with full
-/// recomputation. The builder plans for `uniform_problem`.
+/// recomputation. The builder gets `uniform_problem` instead of `p`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,

@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends a backward. The backward is split into I and W if full backwards aren't allowed, or if splitting is allowed
-/// and takes no more memory than B. Otherwise it is B. `held` is the memory on the device when the backward starts. A
-/// stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
+/// Appends I and W if B isn't allowed, or if splitting is allowed and takes no more memory than B. Appends B if the
+/// backward isn't split. `held` is the memory on the device when the backward starts. A stage that computes no
+/// gradients of weights gets no W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -47,17 +47,16 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
 }
 
 /// The order of a step in which every microbatch repeats the operations of the previous microbatch one period later.
-/// The start times of the first microbatch's operations are nominal: order and memory follow from them, but not the
-/// final times.
+/// The planned start times of the first microbatch's operations determine the order and the memory, but not the final
+/// times.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
         : p_{p}, slots_(2 * p.graph.stages()),
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
-    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits in
-    /// memory.
+    /// The period is the work of the busiest rank, if the memory allows it. If memory remains, microbatches start
+    /// earlier, with at most R microbatches in flight, as in 1F1B. Contract: one microbatch at a time fits in memory.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // number of halvings; 20 halvings reach a millionth
         const auto path = nominal_end(1.0);
@@ -85,7 +84,7 @@ public:
     }
 
 private:
-    /// A nominal time as a number of whole periods and a remainder.
+    /// A planned start time, as a number of periods and a remainder.
     struct slot {
         std::size_t periods = 0;
         duration phase{};
@@ -171,7 +170,8 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// The slots of the forwards by stage, then the slots of the gradients, from the last stage to the first.
+    /// The slots of the forwards in the order of the stages, followed by the slots of the gradients in the reverse
+    /// order.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;
@@ -179,8 +179,8 @@ private:
 
 } // namespace detail
 
-/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`.
-/// Stashes that must be offloaded are offloaded at once.
+/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`. A
+/// stash that must be offloaded is offloaded right after its forward.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const storage_by_stage<Graph::stage_extent>& option) {
@@ -217,7 +217,7 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// The serial order with the options of `least_memory`. If the problem isn't plain, it uses the options that leave
+/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
 /// least on the device after their offloads.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
@@ -235,8 +235,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// The problem in which all microbatches use these options, and nothing is offloaded. Empty if an option always
-/// offloads, or if the memory is too small for a single microbatch.
+/// The problem in which all microbatches of a stage use its option in `options`, and nothing is offloaded. Empty if an
+/// option always offloads, or if the memory is too small for a single microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
@@ -251,10 +251,10 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 } // namespace detail
 
-/// A decent order, found in the time of a sort. Nothing is offloaded. Microbatches start at equal intervals, and as
-/// many are in flight as fit in memory. Microbatches use the storage option with the least recomputation among those
-/// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. The order is valid if
-/// `fits_one_at_a_time(p)`.
+/// An order from which a search may start, found in the time of a sort. Nothing is offloaded. Microbatches start at
+/// equal intervals, and as many are in flight as fit in memory. Microbatches use the storage option with the least
+/// recomputation among those that all stages have and that fit. If no common option fits, the order is `one_at_a_time`.
+/// The order is valid if `fits_one_at_a_time(p)` is true.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank& least) {

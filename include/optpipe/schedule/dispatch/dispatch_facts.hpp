@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The facts about a problem that a dispatcher uses. They don't change during a run.
+/// Facts about a problem that don't change while a dispatcher runs.
 template <pipeline_graph Graph> struct dispatch_facts {
     static constexpr std::size_t stages_extent = Graph::stage_extent;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
@@ -24,8 +24,8 @@ template <pipeline_graph Graph> struct dispatch_facts {
     per_stage<offload_decision, stages_extent> decision;
     /// Position of each stage among the stages of its rank, longest lifespan first.
     per_stage<std::size_t, stages_extent> lifespan_place;
-    /// The stages whose stashes must be offloaded even for a single microbatch, and the host memory that this takes on
-    /// each rank.
+    /// The stages whose stashes must be offloaded even for a single microbatch, and the host memory that these stashes
+    /// take on each rank.
     per_stage<unsigned char, stages_extent> must_leave;
     per_rank<memory_size, ranks_extent> host_for_must;
     per_rank<memory_size, ranks_extent> least;

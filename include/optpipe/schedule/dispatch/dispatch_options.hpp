@@ -10,8 +10,8 @@ namespace optpipe {
 /// The stage whose forward comes first if a rank could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
-/// The parameters of a dispatcher. Any values give valid schedules, of different quality. The defaults are only
-/// starting points of `dispatch_search`, and aren't tuned.
+/// The parameters of a dispatcher. All values give valid schedules. The defaults are only starting points of
+/// `dispatch_search`, and aren't tuned.
 struct dispatch_options {
     static constexpr double no_limit = 1e9; ///< a depth larger than any number of microbatches
 
@@ -19,17 +19,17 @@ struct dispatch_options {
     /// Must be positive. With a depth of 1, there are just enough microbatches to keep the busiest rank busy. A larger
     /// depth also fills the time before the first gradient.
     double depth = 1.0;
-    /// Share of the device memory that may be used, on a scale from the memory that one microbatch needs (0) to the
-    /// limit (1).
+    /// Share of the device memory that may be used. The value 0 stands for the memory that one microbatch needs, and
+    /// the value 1 stands for the limit.
     double memory_share = 1.0;
-    /// A weight gradient starts only if this share of its duration, from 0 to 1, fits before the known arrival of the
-    /// next operation.
+    /// A weight gradient starts only if at least this share of it can run before the next operation arrives. The share
+    /// is from 0 to 1.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share, from 0 to 1, of each rank's stages that always offload their stashes. The stages with the longest
-    /// lifespans are chosen.
+    /// Share, from 0 to 1, of each rank's stages that always offload their stashes, namely the stages whose stashes are
+    /// held longest.
     double offload_share = 0.0;
     /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
     /// offloaded. A negative number means that no memory is kept free.
@@ -41,8 +41,8 @@ struct dispatch_options {
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
 };
 
-/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). The schedule stays valid:
-/// exceptions that memory doesn't allow are ignored.
+/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). Exceptions that memory doesn't
+/// allow are ignored, so that the schedule stays valid.
 template <pipeline_graph Graph> struct dispatch_hints {
     enum class stash : std::uint8_t { by_rule, stays, leaves };
     enum class weight : std::uint8_t { by_rule, at_once, last };

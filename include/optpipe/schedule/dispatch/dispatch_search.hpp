@@ -42,10 +42,10 @@ private:
     duration value_ = duration::unlimited();
 };
 
-/// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
-/// change most. The values are set by hand, are the same for every problem, and aren't tuned.
+/// The values that `dispatch_search` tries. For each parameter, the values cover the range, and are denser where
+/// schedules change most. The values are set by hand, are the same for every problem, and aren't tuned.
 struct dispatch_search_parameters {
-    /// Values for the first trials. These trials combine depths, offload shares and stagings, because these parameters
+    /// Values for the first trials, which combine depths, offload shares and stagings, because these parameters
     /// interact most.
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
@@ -61,12 +61,13 @@ struct dispatch_search_parameters {
     /// Number of trials that are made even if the effort is used up, because a schedule is needed.
     std::size_t least_trials = 8;
     /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
-    /// number, a walk goes farther, and tries fewer changes a second time.
+    /// number, a walk goes farther from the tuned parameters, and fewer changes are tried twice.
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
-    /// Each of these four members is the number of values to draw from, beginning with the least value.
+    /// `depth_quarters` and the three members below each give the number of values to draw from, beginning with the
+    /// least value.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
@@ -74,7 +75,7 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step. The search first changes the dispatcher's
-/// parameters one after the other, as long as the step gets shorter. It then makes random exceptions to the
+/// parameters one after the other, as long as the step gets shorter. Then the search makes random exceptions to the
 /// dispatcher's rules, and keeps them unless the step gets longer. `stop` is polled between runs and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
@@ -115,7 +116,7 @@ private:
         ++trials_;
         return value;
     }
-    /// Tries the parameters that interact most together: depth and offloads.
+    /// Tries combinations of depths and offloads, because these parameters interact most.
     constexpr void scan() {
         for (const double depth : with_.first_depths) {
             if (!offloads_) adopt({.depth = depth});

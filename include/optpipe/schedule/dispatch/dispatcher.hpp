@@ -22,9 +22,9 @@ namespace optpipe {
 /// stage.
 ///
 /// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
-/// microbatches in flight can still be finished in order. Each may use the memory that earlier microbatches release
-/// (the banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or
-/// offloaded as a whole (`is_described_by_costs`).
+/// microbatches in flight can still be finished in order. Each microbatch in flight may use the memory that earlier
+/// microbatches release (the banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes
+/// are only kept or offloaded as a whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
     /// All operations in the order in which they started. After a deadlock, operations are missing. `stop` is polled.
-    /// Once it returns true, the result is only the beginning of an order.
+    /// After `stop` has returned true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         detail::list_schedule(step_, *this, stop);
         return step_.take_started();
@@ -204,7 +204,7 @@ private:
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Lets the stash of `gradient` stay on the device, because the gradient starts before the offload.
+    /// Keeps the stash of `gradient` on the device, because the gradient starts before the stash is offloaded.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -439,7 +439,7 @@ private:
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
-            // A reload may wait for another gradient. The reload is reconsidered when that gradient ends.
+            // If a reload waits for a gradient, it is reconsidered when this gradient ends.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
                 step_.wake(r, ranks_[r].gate = gate);

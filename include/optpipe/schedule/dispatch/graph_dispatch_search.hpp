@@ -30,15 +30,15 @@ struct graph_dispatch_search_parameters {
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
-    /// mean logarithm of this factor is about 0, so that the depth doesn't drift away. One of every `changes_per_draw`
-    /// changes draws one of `depths` instead.
+    /// mean logarithm of the factors is about 0, so that the depth doesn't drift. One of every `changes_per_draw`
+    /// changes sets the depth to one of `depths`.
     double least_factor = 0.78;
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
     /// A random change of `most_weights` draws a number below `weights_drawn`.
     std::size_t weights_drawn = 6;
-    /// Weight of changes that move a sequence, if sequences differ. Every other kind of change has the weight 1.
+    /// Weight of changes that move a sequence, if sequences differ. All other kinds of changes have the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
@@ -80,9 +80,9 @@ public:
         while (left_ > 0 && !stop_())
             anneal(best, value);
     }
-    /// A search for a short time. Tries the values of one parameter after the other, instead of all combinations, and
-    /// then anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence
-    /// follow one another. This may be the order of a good plan for another draw of the microbatches.
+    /// Searches for an order with a short step. Tries the values of one parameter after the other, instead of all
+    /// combinations, and then anneals. In the first trial, microbatches enter in the order `entering`, in which slices
+    /// of one sequence follow one another. `entering` may come from a good plan for another draw of the microbatches.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();
@@ -93,7 +93,7 @@ public:
         while (left_ > 0 && !stop_() && !value.is_unlimited())
             anneal(best, value);
     }
-    /// All microbatches, by sequences. The sequences are in the order in which `given` begins them.
+    /// All microbatches, grouped by sequence. The sequences are in the order in which they begin in `given`.
     [[nodiscard]] std::vector<microbatch> entrance_order(const basic_order<Graph>& given) const {
         std::vector<std::size_t> sequence_of(p_->graph.microbatches());
         for (std::size_t i = 0; i < sequences_.size(); ++i)
@@ -139,7 +139,7 @@ private:
         return first;
     }
     /// Tries one careful run with the first storage options, and another with the options that hold least. Careful runs
-    /// hardly ever get stuck. So they usually give a first order, and it uses the memory well.
+    /// hardly ever get stuck, so that a first order is usually found here.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
@@ -155,11 +155,12 @@ private:
     }
     /// Tries all combinations of the parameters, with three orders of sequences (as given, shortest first, longest in
     /// the middle), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
-    /// careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the mean than with these
-    /// sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). In v pipelines with
-    /// loose memory limits, orders were 5 to 8 % shorter. In the worst setting, they were 2 % longer. On 60 problems,
-    /// this repetition at once was compared with a search in which all careful runs came last. After 0.3 s, orders were
-    /// 1.8 % shorter (five shorter, none longer); after 1 s, they were equal.
+    /// careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the mean than with the
+    /// longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). The longest
+    /// sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost 2 % in the worst
+    /// setting. On 60 problems, repeating stuck runs at once was compared with a search in which all careful runs came
+    /// last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none longer), and after
+    /// 1 s, equal orders.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();
@@ -181,7 +182,8 @@ private:
             most = std::max(most, kept.size());
         return most;
     }
-    /// Takes the storage option with this number on every stage that has it, and the last one on the other stages.
+    /// Selects the storage option with the number `option` on every stage. Stages with fewer options use their last
+    /// option.
     void store_all(graph_dispatch_options& now, std::size_t option) const {
         for (std::size_t s = 0; s < options_.size(); ++s)
             now.storage[s] = options_[s][std::min(option, options_[s].size() - 1)];
@@ -202,8 +204,8 @@ private:
                         keep_better(now, best, value);
                     }
     }
-    /// Tries the values of one parameter after the other, and keeps the best. The depth and the order of sequences come
-    /// first: on 80 draws, changes of other parameters hardly shortened an order.
+    /// Tries several values of each parameter in turn, and keeps the values with the best result. The depth and the
+    /// order of sequences come first, because changes of other parameters hardly shortened an order on 80 draws.
     void tune(graph_dispatch_options& best, duration& value) {
         const auto try_with = [&](const auto& change) {
             auto now = best;

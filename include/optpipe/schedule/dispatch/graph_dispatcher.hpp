@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// The parameters of a `graph_dispatcher`. Any values give orders, of different quality. Defaults are not tuned.
+/// The parameters of a `graph_dispatcher`. All parameter values give orders. Defaults are not tuned.
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
     double depth = 1.0;
@@ -30,14 +30,15 @@ struct graph_dispatch_options {
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of weight gradients that may wait on a rank. A waiting weight gradient runs when nothing else
-    /// can run. If the number is 0, backwards are full, or each W runs right after its I.
+    /// can run. If the number is 0, each W runs right after its I, or as a part of a full backward.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
     /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
     /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
-    /// saves time. An operation doesn't wait for a partner: on 26 random problems, waiting gained nothing.
+    /// saves time. An operation doesn't wait until its pair can start, because waiting gained nothing on 26 random
+    /// problems.
     bool pairs = false;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
@@ -57,10 +58,10 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
-/// only if the sequences in flight can still be finished in order. Each may use the memory that earlier sequences
-/// release (the banker's algorithm). A sequence needs as much memory as it would take if it ran alone, with full
-/// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
-/// storage option of `options` offloads.
+/// only if the sequences in flight can still be finished in order. Each sequence in flight may use the memory that
+/// earlier sequences release (the banker's algorithm). A sequence needs as much memory as it would take if it ran
+/// alone, with full backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight.
+/// Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -115,7 +116,7 @@ private:
         [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
     };
 
-    /// The sequences in the order of the microbatches `forwards`.
+    /// Groups the microbatches `forwards` into sequences, without changing their order.
     std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
         std::vector<std::vector<microbatch>> found;
         for (const microbatch m : forwards) {
@@ -183,8 +184,8 @@ private:
         ++stages_[best->backward.stage].next_gradient;
         return true;
     }
-    /// The pair of the next forward of `f` and the next gradient of `b`; empty if there is none that saves time, or if
-    /// it can't start now.
+    /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, saves no
+    /// time, or can't start now.
     std::optional<operation_pair> pair_on(stage f, stage b, rank r) const {
         if (!may_take_forward(f) || !has_gradient(b)) return std::nullopt;
         const auto one = with_storage(forward(f, options_->sequence[stages_[f].next_forward]));
@@ -195,8 +196,8 @@ private:
         const auto pair = pair_of(one, *other);
         return saved > step_.slack() && fits(pair, of, r) ? std::optional{pair} : std::nullopt;
     }
-    /// The form of `gradient` (I or B) with which the problem has a pair of forward `f`; empty if there is no such
-    /// pair.
+    /// Returns I or B, whichever form of `gradient` can be in a pair with the forward `f`. Empty if neither form can be
+    /// in a pair with `f`.
     std::optional<operation> gradient_in_pair(const operation& f, const operation& gradient) const {
         if (overlap_of(*p_, f, gradient)) return gradient;
         const auto other = sibling(gradient, gradient.kind == operation_kind::backward ? operation_kind::backward_input
@@ -270,8 +271,8 @@ private:
         const auto& own = stages_[s];
         return own.next_forward < options_->sequence.size() && own.next_forward < finished_for(s) + own.cap;
     }
-    /// Number of microbatches that aren't in flight any more. Microbatches of a stage without gradients are in flight
-    /// until the stages that it feeds have begun them.
+    /// Number of microbatches that aren't in flight any more. If a stage has no gradients, a microbatch is in flight
+    /// until every successor of the stage has begun it.
     std::size_t finished_for(stage s) const {
         if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
         auto least = options_->sequence.size();

@@ -23,14 +23,15 @@ namespace optpipe {
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Some swaps leave the objective unchanged, but make the order worse otherwise. On average, one of every
-    /// `kept_of_harmless` such swaps is kept, to leave local optima.
+    /// Some swaps don't change the objective, but make the order worse in other respects. On average, one of every
+    /// `kept_of_harmless` swaps that don't change the objective is kept, to leave local optima.
     std::size_t kept_of_harmless = 16;
 };
 
 /// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the inputs of the
 /// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into an
-/// order, or refuses. It may add operations that the lanes lack, such as weight gradients. The order has no transfers.
+/// order, or refuses. `Complete` may add operations that the lanes lack, such as weight gradients. The order has no
+/// transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,

@@ -46,7 +46,7 @@ public:
     [[nodiscard]] constexpr bool fits(rank r, memory_size amount) const { return device_[r.position()].fits(amount); }
     /// Number of operations that have started.
     [[nodiscard]] constexpr std::size_t starts() const { return starts_; }
-    /// The started operations, in the order in which they started. Call it once, at the end.
+    /// The started operations, in the order in which they started. Contract: called once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
     /// Starts an operation now. Contract: the lanes of the operation are free, and there is room for the memory that it
@@ -175,7 +175,7 @@ private:
 
 /// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
 /// the operations that can start now, with `running_step::start`. At the end of each operation, `policy.end(operation,
-/// rank)` is called. `stop` is polled. Once it returns true, no further operations start.
+/// rank)` is called. `stop` is polled. After `stop` has returned true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

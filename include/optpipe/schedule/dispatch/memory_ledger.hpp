@@ -19,7 +19,7 @@ public:
 
     [[nodiscard]] constexpr memory_size limit() const { return limit_; }
     /// The first time at which `amount` fits, no earlier than `t` or the time of the last `advance`. Unlimited if the
-    /// known releases never make enough room.
+    /// known releases don't free enough memory.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
         auto level = level_ + amount;
         t = std::max(t, now_);

@@ -31,7 +31,8 @@ public:
 
     struct start_time {
         duration start{};
-        /// The kind of memory in which the operation never fits, if there is one. In this case, `start` is unlimited.
+        /// The kind of memory in which the operation never fits, if there is one. If the operation never fits, `start`
+        /// is unlimited.
         std::optional<memory_kind> lacks{};
     };
     /// The earliest start of an operation whose inputs are ready at `ready`.

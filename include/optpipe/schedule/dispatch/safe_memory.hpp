@@ -24,8 +24,9 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra). Before an operation takes memory,
 /// `is_safe` checks that the sequences in flight can still be finished. Sequences are assumed to finish in the order in
-/// which they entered the pipeline. Each may use the memory that earlier sequences release. A sequence
-/// needs as much memory as its peak if it runs alone. If the problem has full backwards, the sequence uses them.
+/// which they entered the pipeline. Each sequence may use the memory that earlier sequences release. The need of a
+/// sequence is its peak memory if it runs alone. If the problem has full backwards, the peak of a sequence is computed
+/// with full backwards.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the

@@ -18,11 +18,11 @@
 
 namespace optpipe::detail {
 
-/// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. During a cell's forward and during its backward, the only other stashes on the rank thus belong to earlier
-/// cells. Options are chosen cell by cell. Each cell gets the option that leaves the least memory on the device among
-/// the options that fit. If host memory is unlimited and any choice of options fits on the device, this choice fits,
-/// too.
+/// Storage options for sequences that run one after the other. Every sequence runs all its forwards, then its gradients
+/// in reverse. During a cell's forward and during its backward, the only other stashes on the rank thus belong to
+/// earlier cells. Options are chosen cell by cell. Each cell gets the option that leaves the least memory on the device
+/// among the options that fit. If host memory is unlimited and some choice of options fits on the device, the options
+/// chosen here fit, too.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)

@@ -19,9 +19,8 @@ namespace optpipe {
 struct weight_filling {
     /// A weight gradient is inserted into a gap only if at least this share of it, from 0 to 1, fits.
     double share = 1.0;
-    /// Whether ranks that have idled little leave short gaps unfilled. A gap is short if it is shorter than the weight
-    /// gradient, and no longer than the difference between the largest idle time of any rank and the idle time of this
-    /// rank.
+    /// Whether a rank idles in a gap that is shorter than the weight gradient, unless the rank would then have idled
+    /// longer than every other rank.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };

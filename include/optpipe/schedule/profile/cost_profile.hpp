@@ -26,12 +26,12 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// The storage option. It is only set if the duration depends on it: for transfers, recomputations, and backwards
-    /// that recompute.
+    /// The storage option of a transfer, a recomputation, or a backward that recomputes. Empty for all other
+    /// operations, whose duration doesn't depend on the option.
     std::optional<storage_index> storage{};
     /// For a transfer, whether another transfer was running on the same link.
     bool shared = false;
-    /// For a pair, the stage of its forward. `stage` and `kind` are those of its backward.
+    /// For a pair, the stage of its forward. The members `stage` and `kind` describe the pair's backward.
     std::optional<optpipe::stage> forward{};
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
     friend bool operator==(const cost_key&, const cost_key&) = default; // needed by nvcc, although <=> declares it
@@ -98,7 +98,7 @@ public:
     /// Adds memory peaks of a rank. The profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
-    /// ranks. A number of warm-up steps that was given for this profile (`set_warm_up`) stays.
+    /// ranks. If the number of this profile's warm-up steps was set with `set_warm_up`, it stays unchanged.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -144,9 +144,9 @@ private:
         }
         return found;
     }
-    /// The slowness of each step: the median of the ratios of its operations. The ratio of an operation is its duration
-    /// in this step, divided by its median duration in all steps. The slowness doesn't depend on which ranks were
-    /// measured.
+    /// The slowness of each step. The slowness is the median ratio of the operations in the step. The ratio of an
+    /// operation is its duration in this step, divided by its median duration in all steps. The slowness doesn't depend
+    /// on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
@@ -242,9 +242,9 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages along edges, divided by their planned factor. They are derived from the times of operations: a
-/// message lasts from the end of the sending operation to the start of the receiving operation. Only messages for which
-/// the receiving rank was idle and waited for nothing else are counted.
+/// Durations of messages along edges, divided by their planned factor. A message is assumed to last from the end of the
+/// sending operation to the start of the receiving operation. A message counts only if the receiving rank was idle and
+/// waited for nothing else.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());
@@ -381,8 +381,8 @@ inline double planned_factor(const problem& p, const operation& op) {
     return usual > duration{} ? duration_of(p, op) / usual : 1.0;
 }
 
-/// The measured duration of a pair, converted to microbatches whose factors are all 1. The time that the problem plans
-/// for recomputation inside the pair's backward is subtracted.
+/// The measured duration of a pair, converted to microbatches whose factors are all 1. The planned time of
+/// recomputation inside the pair's backward is subtracted.
 inline duration pair_sample(const problem& p, const operation& f, const operation& b, duration took) {
     const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
     const auto back = sibling(b, b.kind);

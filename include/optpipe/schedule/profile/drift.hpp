@@ -17,8 +17,9 @@ struct drift_options {
     /// Probability, from 0 to 1, that nothing is reported if nothing has drifted. Each of k costs is compared with an
     /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report, as a share of the operation's planned duration. For a message, it is a share of the
-    /// mean duration of a forward. If changes are smaller, another plan hardly gains anything. Not tuned.
+    /// The least change to report. The change of an operation is a share of its planned duration. The change of a
+    /// message is a share of the mean duration of a forward. If changes are smaller, another plan hardly gains
+    /// anything. Not tuned.
     double least_change = 0.03;
 };
 
@@ -90,7 +91,7 @@ OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
-/// The duration relative to which the change of a cost is measured.
+/// The duration by which the change of a cost is divided.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
 inline duration scale_of(const problem& p, const rank_pair&, duration) {
     duration sum{};
@@ -113,8 +114,8 @@ void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::
     }
 }
 
-/// The confidence that each of several comparisons needs so that all of them together have the confidence of the
-/// options.
+/// The confidence needed for each of several comparisons, so that all comparisons together have the confidence
+/// `options.confidence`.
 inline double each_confidence(const drift_options& options, std::size_t comparisons) {
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }

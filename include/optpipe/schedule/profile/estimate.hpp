@@ -17,15 +17,15 @@ struct estimate {
     std::size_t count = 0;
     std::size_t outliers = 0;
     duration median{};
-    /// 1.4826 times the median absolute deviation. For normally distributed samples, this estimates the standard
+    /// An estimate of the standard deviation if samples are normally distributed: 1.4826 times the median absolute
     /// deviation.
     duration spread{};
     /// The true median lies between `low` and `high` with probability `confidence`.
     duration low{};
     duration high{};
     /// The confidence of the interval from `low` to `high`. The interval is the narrowest that reaches the requested
-    /// confidence. The confidence is lower than requested if there are too few samples. For 0.95, fewer than six
-    /// samples are too few.
+    /// confidence. The confidence is lower than requested if there are too few samples. A confidence of 0.95 needs at
+    /// least six samples.
     double confidence = 0.0;
 };
 
@@ -49,8 +49,8 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
 }
 
 /// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median. Otherwise, if most
-/// samples were equal, all remaining samples would be outliers.
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median, so that samples aren't
+/// outliers only because most other samples are equal.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
@@ -59,8 +59,8 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 
 /// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` samples are below the
 /// interval, and `left_out` samples are above it. The interval is exact, computed from the binomial distribution
-/// (Conover, Practical Nonparametric Statistics, 3.2). For many samples, it is computed from Hoeffding's inequality
-/// (1963), which makes it a little wider.
+/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, the interval is a little wider, because
+/// Hoeffding's inequality (1963) is used instead.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;
@@ -75,10 +75,10 @@ struct median_interval {
 
 /// The number of values at the beginning that differ from the rest because of warm-up.
 ///
-/// The number is chosen to minimize the standard error of the remaining values, and is at most half of all values
-/// (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The
-/// last values left out must be outliers among the remaining values. Otherwise, a few noisy values could cause a long
-/// warm-up. O(n²).
+/// The number of values to leave out minimizes the standard error of the remaining values, and is at most half of all
+/// values (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69,
+/// 1997). The last values left out must be outliers among the remaining values, so that a few noisy values don't cause
+/// a long warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe
@@ -98,7 +98,8 @@ OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confiden
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // Probabilities that exactly `left_out`, and at most `left_out`, of n samples are below the median.
+    // Probability that exactly k of n samples are below the median, and probability that at most k are, at first for k
+    // = 0.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};

@@ -29,8 +29,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The medians of a profile. If a transfer was measured alone on its link, samples with other transfers on the link
-/// don't count, because plans run the transfers of a link one after the other.
+/// The medians of a profile. If a transfer was measured alone on its link, its other samples don't count, because plans
+/// run the transfers of a link one after the other.
 class measured_medians {
 public:
     explicit measured_medians(const cost_profile& profile) {
@@ -90,12 +90,12 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// Sets `backward_extra` of a storage option. If the costs without recomputation (the base) aren't known yet, divides
-/// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
+/// Sets `backward_extra` of a storage option. If the costs without recomputation aren't known yet, the measured time is
+/// divided between these costs and `backward_extra`, in the planned proportion.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // The least share of the planned `backward_extra`. Any share above 0 works. With 0, the option would count as an
-    // option without recomputation.
+    // The least share of the planned `backward_extra`. Any share above 0 works, but a share of 0 would turn the option
+    // into an option without recomputation.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);

@@ -32,14 +32,14 @@ template <pipeline_graph Graph>
     return stash_way{storage_of(p, op)};
 }
 
-/// Implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md). They define the inputs of an operation, in
-/// addition to the order of its lane. At most one input is an operation of the same stage and microbatch. Other inputs
-/// are operations of other stages, of the stage's group, and of other slices of the sequence. Only this file states the
-/// rules 2, 3, 5 and 6, with two exceptions. `validate` states them independently, and tests compare both statements.
-/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
+/// Returns the input of `op` that belongs to the same stage and microbatch. A gradient waits for the stash's
+/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, it
+/// waits for the forward.
 ///
-/// The input of the same stage and microbatch. A gradient waits for the stash's recomputation. If there is no
-/// recomputation, the gradient waits for the reload. If there is no reload either, it waits for the forward.
+/// This file implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md), which define the inputs of an
+/// operation. All other inputs belong to another stage, or to another slice of the same sequence. Rules 2, 3, 5 and 6
+/// appear in two other places. `validate` states the rules independently, and tests compare the two implementations.
+/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -95,8 +95,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
 }
 
 /// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
-/// no earlier than `delay` after the end of `op`. The relation is the reverse of `for_each_input_of_others`. If `after`
-/// is a backward_input, a full backward of the same stage and microbatch may take its place.
+/// no earlier than `delay` after the end of `op`. This function is the reverse of `for_each_input_of_others`. If
+/// `after` is a backward_input, a full backward of the same stage and microbatch may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     const stage s = op.stage;
@@ -124,8 +124,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
     return std::nullopt;
 }
-/// The operation of another stage that waits for the output of an operation in a chain, if there is one. This is the
-/// reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
+/// The operation of another stage that waits for the output of an operation in a chain, if there is one. The function
+/// is the reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
 /// microbatch may take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)
@@ -134,10 +134,10 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     return std::nullopt;
 }
 
-/// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if it
-/// is unknown. The result is unlimited if the end of an input is unknown. The function is always inlined, because
-/// callers know the kind of operation, so that little code remains. Without inlining, ZB auto and ZB-V on 64 ranks take
-/// a tenth longer.
+/// The time when all inputs of an operation are ready. `end_of(operation)` returns the end of an operation, or an
+/// unlimited time if the end is unknown. If the end of an input is unknown, the result is unlimited, too. The function
+/// is always inlined, because little code remains if the caller knows the kind of operation. Without inlining, ZB auto
+/// and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

@@ -48,19 +48,18 @@ template <pipeline_graph Graph, class Operations>
 
 } // namespace detail
 
-/// The operation with the storage option that it implies. If a transfer doesn't name its option, this is the stage's
-/// first option that offloads the whole stash.
+/// The operation with its storage option filled in. A transfer that doesn't name an option gets the stage's first
+/// option that offloads the whole stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
     if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);
     return op;
 }
 
-/// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
-/// program, or from a builder need not name options. An operation that doesn't name an option has the stage's first
-/// option. If the first option has no transfers, but the sequence has transfers of a stage and microbatch, all
-/// operations of this stage and microbatch get the stage's first option that offloads the whole stash. All other
-/// operations stay as they are.
+/// Gives the order or schedule `given` the storage options that its transfers imply. An order from text, from a file of
+/// another program, or from a builder need not name options. An operation that doesn't name an option has the stage's
+/// first option. If the first option has no transfers, but a stage and microbatch has transfers in the sequence, all
+/// its operations get the stage's first option that offloads the whole stash. All other operations stay as they are.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

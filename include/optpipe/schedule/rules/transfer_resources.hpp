@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// Whether a transfer goes inward, that is, to the device. The functions below implement rule 7 of a valid schedule
-/// (io/README.md). The rule determines the copy engine and the channel of a host link that a transfer occupies.
+/// (io/README.md), which determines the copy engine and the channel of a host link that a transfer occupies.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
 /// Index of a transfer's copy engine among the engines of its rank. The index is 1 for inward transfers if there is one

@@ -39,8 +39,8 @@ struct kind_difference : time_difference {
     duration latest{};
 };
 
-/// For each kind, the differences over the operations that both schedules have. Kinds without such operations are left
-/// out. Takes O(n) for n operations, and a table of the graph's size.
+/// For each kind, the differences over the operations that both schedules have. A kind is left out if the schedules
+/// have no operation of this kind in common. Takes O(n) for n operations, and uses a table of the graph's size.
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
 /// Reasons why a schedule can't be a measurement of another: operations that only one schedule has, that appear twice,

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// Gives an order its final times. These are the earliest possible times, with two exceptions. For `span`, the warm-up
+/// Gives an order its final times, which are the earliest possible times with two exceptions. For `span`, the warm-up
 /// is postponed. With offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary.
 /// `stop` is polled between passes.
 template <pipeline_graph Graph>
@@ -73,11 +73,11 @@ template <pipeline_graph Graph, class Builder>
 
 } // namespace detail
 
-/// The schedule of a builder that fits in the memory of the problem, or the reason why there is none. Builders that may
-/// take long poll `stop`. If the problem isn't plain, a builder for plain problems gets `chain_problem` in its place: a
-/// chain of stages, with one microbatch for each sequence and equal costs for all microbatches. The builder's order is
-/// then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`), unless the
-/// builder made pairs itself.
+/// Returns the builder's schedule if it fits in the memory of the problem, and otherwise the reason why there is none.
+/// Builders poll `stop` if they may take long. If `p` isn't plain, a builder for plain problems gets a chain of stages
+/// instead of `p` (`chain_problem`). The chain has one microbatch for each sequence, and equal costs for all
+/// microbatches. The builder's order for the chain is converted to an order for `p`. If the problem has pairs,
+/// neighbours are merged (`merge_pairs`), unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
@@ -96,9 +96,9 @@ template <pipeline_graph Graph, class Builder>
     return timed;
 }
 
-/// A schedule with its measures. `bound` is a lower bound on the problem's objective; 0 if no bound is known. A bound
-/// that exceeds the objective by rounding is lowered to the objective. Contract: `bound` exceeds the objective by no
-/// more than rounding.
+/// Makes a report of a schedule with its measures. `bound` is a lower bound on the problem's objective, or 0 if no
+/// bound is known. A bound that exceeds the objective by rounding is lowered to the objective. Contract: `bound`
+/// exceeds the objective by no more than rounding.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

@@ -119,8 +119,8 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// Divides the gap before operation `next` into parts. A part ends when a further operation gets its inputs, or
-    /// when the memory changes. Times that differ by at most `slack` count as equal.
+    /// Divides the gap before operation `next` where another operation gets its inputs, and where the memory changes.
+    /// Times that differ by at most `slack` count as equal.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             const auto known = now + slack;
@@ -176,8 +176,8 @@ private:
     std::vector<duration> ready_;
     /// For each operation, whether its last input is a transfer.
     std::vector<bool> copied_;
-    /// Positions in the lane, sorted by the time of their inputs. The first `taken_` positions have been moved to
-    /// `waiting_`.
+    /// Positions of operations in the lane, sorted by the time when their inputs are ready. The first `taken_`
+    /// positions have been moved to `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;
     /// Positions of operations that have their inputs and haven't started.
@@ -190,9 +190,9 @@ private:
 /// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
 /// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided at the times when its cause may change: when further operations get their inputs, and when memory
-/// is freed or taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had
-/// more memory. O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
+/// A gap is divided where an operation gets its inputs, and where memory is freed or taken, because its cause may
+/// change there. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more
+/// memory. For n operations, takes O(n log n) if only few operations of a rank are ready and wait at any time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

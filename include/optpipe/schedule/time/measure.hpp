@@ -105,7 +105,7 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken. Thus the
+/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken, so that the
 /// stash of an operation shorter than `slack` doesn't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
@@ -143,8 +143,7 @@ template <auto Ranks> struct measures_by_rank {
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The time span in which each rank is engaged. It lasts from the first start to the last end of the rank's
-/// computations.
+/// The time span in which each rank is engaged, from the first start to the last end of the rank's computations.
 template <auto Ranks> struct basic_engagement {
     /// The first start on each rank; unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};
@@ -190,8 +189,8 @@ constexpr duration shortest_computation(const stage_costs& c) {
 } // namespace detail
 
 /// The slack for comparisons of times. The slack is relative to the smaller of the last end and the serial time, so
-/// that one absurd time doesn't hide other violations. As far as floating-point precision permits, the slack is at most
-/// half of the shortest computation, so that no computation starts and ends at one instant.
+/// that a single absurdly late end doesn't hide other violations. As far as floating-point precision permits, the slack
+/// is at most half of the shortest computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {

@@ -55,8 +55,8 @@ private:
     static std::uint64_t key(purpose why, const operation& op);
     /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
-    /// An approximately standard normal number. It is the sum of twelve uniform numbers minus six. Integers are added,
-    /// so that the sum is the same on all platforms.
+    /// An approximately standard normal number, computed as the sum of twelve uniform numbers minus six. Integers are
+    /// added, so that the sum is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;
@@ -69,9 +69,9 @@ private:
 
 /// An order that is prepared to run many times with different durations.
 ///
-/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span`, the warm-up is postponed as in a plan. The delay is chosen for the durations of this step,
-/// although a real run doesn't know them beforehand. Borrows the problem.
+/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in the given
+/// order. For `span`, the warm-up is postponed as in a plan, with a delay that fits the random durations, although a
+/// real run doesn't know them beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.

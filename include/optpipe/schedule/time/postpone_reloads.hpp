@@ -14,8 +14,8 @@
 namespace optpipe {
 
 /// Starts every reload as late as its recomputation or gradient, its engine and its link allow. Nothing else changes. A
-/// later reload takes device memory for a shorter time, but leaves its stash on the host for longer. Therefore reloads
-/// of ranks with a host limit aren't moved. O(n log n).
+/// later reload takes device memory for a shorter time. Reloads of ranks with a host limit aren't moved, because a
+/// later reload leaves its stash on the host for longer. O(n log n).
 template <pipeline_graph Graph>
 constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const cell_numbering cell{p.graph};

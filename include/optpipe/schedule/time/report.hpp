@@ -23,7 +23,7 @@ struct schedule_report {
     optpipe::measures measures;
     /// A proven lower bound on the objective of every valid schedule of the problem, if one is known.
     std::optional<duration> bound;
-    /// Whether the schedule has forwards alone (`plan_forwards`). If so, the bound is for schedules without backwards.
+    /// Whether the schedule and its bound are for forwards alone (`plan_forwards`).
     bool forward_only = false;
 
     /// The relative gap, if there is a bound.

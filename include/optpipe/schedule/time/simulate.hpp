@@ -20,9 +20,9 @@
 
 namespace optpipe {
 
-/// Places operations one after the other, each as early as the rules of a valid schedule (io/README.md) and the
-/// operations already placed allow. On each lane, link and memory, operations keep the order of the calls. A pair is
-/// placed by the call for its second part. O(1) amortized per operation.
+/// Places operations one after the other. Each operation starts as early as the rules of a valid schedule
+/// (io/README.md) and the operations already placed allow. Operations that use a lane, a link or a memory keep the
+/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -63,14 +63,14 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input. This is `op`, or the first part of its pair if all inputs of `op` are ready.
+    /// The operation that lacks an input, which is `op`, or the first part of its pair if all inputs of `op` are ready.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// The reason why `op` lacks its input: an input of the operation that hasn't been placed, or a placed operation
-    /// that excludes `op`. Contract: `place(op)` returned `input_missing`.
+    /// Returns an input of `op` that hasn't been placed, or a placed operation that excludes `op`. Contract:
+    /// `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -82,8 +82,8 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// The inputs of an operation. If either kind of backward is possible as an input, the one that has been placed is
-    /// listed. If neither has been placed, B is listed.
+    /// The inputs of an operation. If an input may be either I or B, the list has the one that has been placed, or B if
+    /// neither has been placed.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
@@ -234,8 +234,8 @@ private:
     basic_schedule<Graph> result_{};
 };
 
-/// The peak memory of each rank if operations wait only for earlier operations of the order. These peaks are the
-/// smallest limits with which `simulate` can time the order.
+/// The smallest memory limit of each rank with which `simulate` can time the order. This limit is the peak memory of
+/// the rank if operations wait only for earlier operations of the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
@@ -259,7 +259,7 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
         const auto* pair = is_second_part(op) ? overlap_of(p, first, op) : nullptr;
         acquire(op, pair && device ? pair->memory : memory_size{});
         if (op.is_paired && op.kind == operation_kind::forward)
-            first = op; // its memory is released with the second part
+            first = op; // the memory of the first part is released with the second part
         else
             release(op);
         if (pair) release(first);
@@ -313,7 +313,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// The refusal for an order that ends too early. It names an operation that could have come next.
+/// Refuses an order that ends too early, and names an operation that could have come next.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -347,10 +347,10 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory. It names the rank that lacks the most memory.
+/// Refuses an order that needs too much memory, and names the rank that lacks the most memory.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
-    // The memory that the whole order needs is only defined if the problem has all operations of the order.
+    // If the problem lacks an operation of the order, the memory that the order needs is undefined.
     const operation_numbering<Graph> number{p.graph};
     for (std::size_t i = 0; i < given.operations.size(); ++i)
         if (const auto& op = given.operations[i]; !number.contains(op) || !is_possible(p, op))
@@ -371,13 +371,13 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times. Operations keep their order on each lane, link and memory. Within this order,
-/// every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier
-/// operation of the order frees.
+/// Gives an order its earliest times. The operations that use a lane, a link or a memory keep their order. Within this
+/// order, every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an
+/// earlier operation of the order frees.
 ///
 /// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
 /// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
-/// an order that needs too much memory names the rank, and the memory that it lacks. Transfers need not name their
+/// an order that needs too much memory names a rank, and the memory that this rank lacks. Transfers need not name their
 /// storage option (`with_storage_of_transfers`). O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
@@ -429,7 +429,7 @@ template <pipeline_graph Graph>
 /// Postpones the forwards before each rank's first backward as far as all later operations allow. Nothing else changes.
 /// On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
 /// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
-/// stashes for less time (PipeOffload does the same before it places transfers).
+/// stashes for less time. PipeOffload also postpones the warm-up before it places transfers.
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);

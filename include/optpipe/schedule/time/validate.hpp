@@ -46,8 +46,8 @@ enum class broken_rule {
     host_memory,
 };
 
-/// One violation of a rule, described by numbers. The meaning of the fields depends on the rule. `describe` puts them
-/// into words.
+/// One violation of a rule, described by numbers. The meaning of the fields depends on the rule. `describe` puts the
+/// numbers into words.
 struct fault {
     broken_rule rule{};
     optpipe::rank rank{};
@@ -149,8 +149,8 @@ private:
     }
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
-    /// Checks rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has
-    /// reported transfers and recomputations that the option doesn't have.
+    /// Checks that all transfers and recomputations required by a storage option exist (rules 5 and 6). `check_each`
+    /// has reported transfers and recomputations that the option doesn't have.
     constexpr void check_storage(const timed_operation& f) {
         const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {
@@ -391,8 +391,8 @@ constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedul
     return {has_rank ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)};
 }
 
-/// All violations of a schedule. Each names the rank, the operation and the times. The list is empty if the schedule is
-/// valid.
+/// All violations of a schedule. Each violation names the rank, the operation and the times. The list is empty if the
+/// schedule is valid.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                               tolerance t = {}) {
