@@ -37,11 +37,11 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan. This option is for callers that read the
-    /// plans from `progress`. If false, making and checking the returned plan takes another tenth of a second on large
-    /// problems.
+    /// plans from `progress`. Otherwise, `plan` makes and checks a plan after the stop request, which takes a tenth of
+    /// a second on large problems.
     bool stops_without_plan = false;
-    /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
-    /// or a stop request ends the search. Searches without a time limit are always deterministic.
+    /// Whether the plan depends only on the problem and the seed, whatever the number of threads. A plan may still vary
+    /// if the time limit or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// The largest number of distinct pairs (stages and kind of the backward) on a rank. A framework may have to
     /// compile each distinct pair. If a published schedule or the start has more distinct pairs, the pairs that save

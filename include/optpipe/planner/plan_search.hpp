@@ -193,8 +193,8 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // Computing bounds takes a second on problems of a million cells, and adapting entries of the cache some
-        // hundredths of a second. Most of the time is left to find a schedule.
+        // Computing bounds takes a second for a million cells. Adapting entries of the cache takes some hundredths of a
+        // second. Most of the time is left to find a schedule.
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
@@ -284,10 +284,11 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Improves the start for a moment on all threads, before the strategies share the time. A plan with a short time
-    /// limit thus spends all its time here. If microbatches differ, the start may be a plan for other microbatches. Each
-    /// thread then runs dispatchers in half of the moment. They take only the order in which microbatches enter from the
-    /// start, because a dispatcher adapts to other costs better than a complete order does. `order_search` gets the rest.
+    /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
+    /// time. With a time limit that is shorter, `plan` does nothing else. If microbatches differ, the start may be a
+    /// plan for other microbatches, so half of the time goes to dispatchers. Dispatchers keep only the order in which
+    /// microbatches enter, because they adapt to other costs better than a complete order does. `order_search` gets the
+    /// remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;

@@ -69,7 +69,7 @@ public:
 
     /// Accepts the order if its percentile is less than the best order's, or if the percentiles are equal and its mean
     /// is less. The means are needed because many moves change little in the slowest steps. Returns whether the order
-    /// was accepted. Contract: `simulate` accepts the order.
+    /// was accepted. Contract: `simulate` finds no fault in the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -170,11 +170,11 @@ inline compared_times compare_orders(const problem& p, const order& first, const
     return times;
 }
 
-/// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks. Ranks the
-/// schedules found on the way by their percentiles in the same random steps. Improves the best schedule by moves that
-/// lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
-/// reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if there is
-/// one, and otherwise the plan without noise.
+/// Plans for a percentile, until `end`. The planner plans the problem without noise, and then with slack between ranks.
+/// Ranks the schedules found on the way by their percentiles in the same random steps. Improves the best schedule by
+/// moves that lower the percentile. Returns the improved schedule if further random steps confirm that it is better
+/// than the reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if
+/// there is one, and otherwise the plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;

@@ -26,8 +26,8 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place. The activity is at least `head` after the window's
-/// start, and at least `tail` before its end.
+/// The part of a rank's window in which an activity can take place. The activity runs no earlier than `head` after the
+/// window's start, and no later than `tail` before the window's end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
@@ -54,7 +54,7 @@ struct option_needs {
     std::size_t held = 0;
     std::size_t left = 0;
     std::size_t restored = 0;
-    /// Cells that the weight stash takes between I and W.
+    /// Memory of the weight stash between I and W, in cells of the memory grid.
     std::size_t pending = 0;
 };
 

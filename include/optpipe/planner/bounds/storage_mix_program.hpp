@@ -34,14 +34,14 @@ struct copy_rules {
 /// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
 /// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
 /// Gomory's cutting stock problem. The window of length T is divided at the times at which an activity becomes possible
-/// or impossible (`time_windows`). The parts at both ends have fixed lengths.
+/// or impossible (`time_windows`). All parts except the middle one have fixed lengths.
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
 /// - At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. It takes its
 ///   full size while it is copied or recomputed, or if it is kept. While it is offloaded, it takes the size of the
 ///   part left on the device. A stash that doesn't fit in host memory isn't offloaded. Otherwise, host memory isn't
 ///   counted.
-/// - At an instant t between two parts of the window, the stashes on the device also fit in memory together.
+/// - At each instant t between two parts of the window, the stashes on the device fit in memory together.
 ///   Operations may be partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the
 ///   durations. Then at least F/f − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i
 ///   have been recomputed, and at most O/o − R/r are offloaded. Counted from the end of the window, the inequalities
@@ -54,15 +54,16 @@ struct copy_rules {
 ///
 /// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
 /// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most
-/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The bound is scaled such that the
-/// middle part, which grows with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
+/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The multipliers are scaled so that
+/// (Σ_ranks most valuable state + ν) is at most 1 in the middle part, whose length grows with T. This is a Lagrangian
+/// bound. The simplex only proposes λ and ν.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. A share of `work` is reserved for branch and bound, which
-    /// makes the numbers of microbatches integral. Branch and bound visits the node with the least bound first.
+    /// A lower bound on the objective, at least `known`. The function reserves a share of `work` for branch and bound,
+    /// which finds integral numbers of microbatches. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -94,8 +95,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound. A node limits the number of microbatches that use each option, and has the numbers
-    /// of microbatches at the optimum of the relaxation.
+    /// A node of branch and bound. For each option, a node has limits on the number of microbatches that use it, and
+    /// this number at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -178,7 +179,7 @@ private:
         std::vector<std::size_t> rows{};
         std::array<std::size_t, 2> link{no_row, no_row};
     };
-    /// A moment of a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
+    /// A time in a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
     struct instant {
         std::size_t rank = 0;
         int side = 1;
@@ -290,7 +291,7 @@ private:
     }
     [[nodiscard]] static std::size_t waiting_cells(const option_needs& n) { return n.offloads ? n.left : n.held; }
 
-    /// The columns of T, and of each option's share.
+    /// The column of T, and one column for the share of each option.
     [[nodiscard]] std::vector<column> share_columns() {
         std::vector<column> columns{{1.0, {}}};
         const auto& middle = intervals_.back();
@@ -310,8 +311,8 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. The added columns make the
-    /// program feasible, whatever other columns are missing.
+    /// Adds columns that run everything in the middle of the window, one after the other. With these columns, the
+    /// program always has a solution.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -403,7 +404,7 @@ private:
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
     }
     /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign.
-    /// Multipliers of links become nonpositive, and all others nonnegative.
+    /// Positive multipliers of links become 0. Negative multipliers of all other inequalities become 0.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -474,8 +475,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i, under an id of their own. Stashes that take memory are packed. Stashes that take no
-    /// memory count for all microbatches, and only the most valuable stash of each stage is kept.
+    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Stashes
+    /// that take no memory count for all microbatches, and only the most valuable stash of each stage is kept.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
@@ -515,7 +516,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The best choices, one from each list, given the best packing of waiting stashes in the memory that is left.
+    /// The best choices, one from each list. Waiting stashes are packed in the memory that the choices leave free.
     [[nodiscard]] running_state best_running(const choice_lists& lists, std::size_t most_cells) const {
         running_state best;
         double most = packing_.value(most_cells);

@@ -67,8 +67,8 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. An order with
-/// operations or options that `p` lacks stays unchanged.
+/// The order `all`, with each forward's storage option copied to the other operations of the same stage and microbatch.
+/// An order with operations or options that `p` lacks stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -165,8 +165,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all` with only complete pairs marked. A complete pair is a forward and a backward that follow one another
-/// on their rank and that `p.overlaps` lists.
+/// The order `all` with only complete pairs marked. A complete pair is a forward directly followed by a backward on the
+/// same rank, if `p.overlaps` lists the two.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet
@@ -217,8 +217,8 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`.
-/// Contract: no microbatch is a slice.
+/// Orders in which large and small microbatches follow each other as in `of`. Each order has the number of microbatches
+/// of `p`. Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();
     const auto to = p.graph.microbatches();

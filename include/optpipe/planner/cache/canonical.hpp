@@ -35,8 +35,8 @@ struct canonical_option {
 using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
-/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
-/// problems with equal forms have the same schedules, operation by operation, up to the units and the indices of
+/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. If two
+/// problems have equal forms, each schedule of one becomes a schedule of the other by converting units and indices of
 /// storage options.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
@@ -88,7 +88,7 @@ struct canonical_units {
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
 /// The storage options in canonical units, in the order of the problem.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
-/// The time of computation on each microbatch, in canonical units.
+/// The computing time of each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
 /// A short name of `form`. Equal forms have the same name. Forms that differ only by rounding almost always have the

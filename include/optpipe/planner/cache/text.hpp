@@ -83,7 +83,7 @@ inline std::string cache_word(const operation& op) {
     const auto word = op.is_paired ? to_string(op) + '+' : to_string(op);
     return op.storage == 0 ? word : word + ':' + std::to_string(op.storage);
 }
-/// The inverse of `cache_word`. Empty for any other text, or if the problem lacks the operation or the option.
+/// The inverse of `cache_word`. Empty if `word` isn't the word of an operation and option that the problem has.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
     auto name = word.substr(0, colon);

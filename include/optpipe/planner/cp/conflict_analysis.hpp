@@ -229,8 +229,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies it, if that is known. The second list has the entries
-    /// with a known answer.
+    /// `implied_` says for each entry of the trail whether the clause implies the entry, or that this hasn't been
+    /// decided. `asked_` lists the entries for which it has been decided.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

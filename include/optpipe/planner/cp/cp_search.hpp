@@ -33,12 +33,12 @@ struct cp_parameters {
     std::size_t first_round = 200;
     /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts in searches for the incumbent per conflict in searches for bounds. Each search for a bound
-    /// starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower
-    /// bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor
-    /// time each. Four incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to
-    /// 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came
-    /// later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// A slice of a search for the incumbent has this many times the conflicts of a slice of a search for bounds. Each
+    /// search for a bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to
+    /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
+    /// s of processor time each. Four incumbents were better, one more problem got an incumbent, and three bounds were
+    /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower,
+    /// and no proof came later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
@@ -97,15 +97,15 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 /// Whether the exact model has too many clauses that link microbatches.
 [[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
-    if (!is_plain(p)) return false; // the models of other problems have no such clauses
+    if (!is_plain(p)) return false; // only models of plain problems have clauses that link microbatches
     const auto m = p.graph.microbatches();
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
 /// better schedules. Searches for the bound test objectives near the bound, and raise the bound if these objectives are
-/// infeasible. All searches on a state share learned clauses, even if they belong to different objects of this class.
-/// `run` resumes where the last call stopped.
+/// infeasible. Learned clauses are shared by all searches on a state, also between several objects of this class. `run`
+/// resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -167,8 +167,7 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
-    /// do.
+    /// Continues the current slice. Returns false if the round is over and all its searches were complete.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
             // A better schedule is often found after few conflicts. The rest of the slice is then used to find the next
@@ -419,8 +418,8 @@ private:
 /// all operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
 /// options recompute and there are many microbatches.
 ///
-/// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
-/// with the seed and parameters of that call. Concurrent calls have separate searches, which share learned clauses.
+/// The search of a call that has returned is kept in the state. The next call with this state resumes the kept search,
+/// with its old seed and parameters. Concurrent calls have separate searches, which share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

@@ -17,8 +17,8 @@ namespace optpipe::cp {
 /// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
-/// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
-///   one-machine bound (Carlier 1982).
+/// - *Overload* (Carlier 1982): the tasks that must lie within an interval must fit into the interval. Applied to all
+///   intervals, this rule gives the preemptive one-machine bound.
 /// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
 class disjunctive {
 public:
@@ -162,7 +162,7 @@ private:
         orders_[at.machine][1].set(first, second, known);
     }
 
-    // In reversed time, a task starts at minus the end that it has in forward time.
+    // In reversed time, a task's start is the negative of its end in forward time.
     ticks head_of(const trail& trail, task_index t) const {
         return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
     }

@@ -13,8 +13,8 @@
 namespace optpipe::cp {
 
 /// Propagates knapsack constraints. Sums the weights of the chosen terms, and excludes terms that no longer fit
-/// together with the terms that they imply. For memory, the propagation derives the least number of backwards that must
-/// precede a forward under the limit, given the decided orders.
+/// together with the terms that they imply. For example, a forward that doesn't fit in memory beside the stashes that
+/// are in use must wait for backwards.
 class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)

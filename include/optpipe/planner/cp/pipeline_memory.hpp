@@ -37,11 +37,11 @@ namespace optpipe::cp {
 /// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
 /// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
 /// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
-/// ends of tasks differ. The layers that a gradient adds to its stash are always nested.
+/// ends of tasks differ.
 ///
 /// Memory in addition to stashes is for keys and values, and for data that waits for far stages. Forwards and backwards
 /// acquire and release it, and operations of other ranks may release it, too. A backward that starts with an extra task
-/// acquires this memory when the extra task starts. A full backward releases this memory when its weight gradient ends.
+/// acquires this memory when the extra task starts. A full backward releases memory when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -224,7 +224,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds releases of this rank's memory by tasks of a stage on another rank.
+    /// Adds the releases of this rank's memory by tasks of stage `s`, which is on another rank.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];

@@ -23,11 +23,11 @@ namespace optpipe::cp {
 /// optional tasks.
 ///
 /// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th operation of each kind
-/// waits for the k-th operation of another stage. A gradient's length depends on the option of its stash. Still,
-/// gradients of one stage that are sorted by their starts are also sorted by their ends. However, a stash, its
-/// transfers and its recomputation belong to one forward and one gradient. In FIFO order (`forbidden`), the k-th
-/// gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form (`allowed`) of plain
-/// problems, two assignments are open:
+/// waits for the k-th operation of another stage. If the gradients of one stage are sorted by their starts, they are
+/// also sorted by their ends, whatever the options of their stashes. However, a stash, its transfers and its
+/// recomputation belong to one forward and one gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash
+/// of the k-th forward, and all tasks are sorted. In the exact form (`allowed`) of plain problems, two assignments are
+/// open:
 ///
 /// - for each gradient of a stage, the forward whose stash it uses,
 /// - for each forward (and each gradient) of a stage, the forward (or gradient) of the same microbatch on the next
@@ -388,7 +388,7 @@ private:
         for (const auto task : all_tasks) {
             const auto own = stashes[list[i]][o].*task;
             if (own == no_task || !is_alone(o, task)) continue;
-            // If tasks are always present, ordering neighbours suffices.
+            // If no task is optional, ordering neighbours suffices.
             const auto last = used().size() == 1 ? std::min(i + 2, list.size()) : list.size();
             for (std::size_t later = i + 1; later < last; ++later)
                 add_precedence(own, stashes[list[later]][o].*task);

@@ -16,9 +16,10 @@
 
 namespace optpipe::cp {
 
-/// Handles a watched literal, `lost`, that became false. If the other watched literal is true, returns it. Otherwise,
-/// watches another literal that isn't false, and returns `never`. If there is no such literal, returns the other
-/// watched literal, which must become true, because all other literals of the clause are false.
+/// Handles a watched literal, `lost`, that became false. The return value depends on the clause's other literals:
+/// - If the other watched literal is true, returns it.
+/// - If another literal isn't false, watches that literal in place of `lost`, and returns `never`.
+/// - If all other literals are false, returns the other watched literal, which must become true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -107,8 +108,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Arc `i` gives `value` to its target. Returns whether `value` results from a cycle of arcs with a positive sum.
-    /// If there is such a cycle, `path_` lists its arcs, each followed by the previous one.
+    /// Arc `i` requires that the bound of its target is at least `value`. Returns whether the requirement comes from a
+    /// cycle of arcs with a positive sum. If it does, `path_` lists the arcs of the cycle in reverse order.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -128,9 +129,9 @@ private:
             i = why.data;
         }
     }
-    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. If one of the tasks
-    /// is present, all of them are, because the source of each arc is present if its target is present or a guard
-    /// requires it.
+    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. The tasks of the
+    /// cycle are either all present or all absent. This holds because the source of an arc is present if the target is,
+    /// or if a guard of the arc requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -160,7 +161,7 @@ private:
     /// becomes true only if both tasks are present, because it implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
-        // There may be no contradiction any more if the search was interrupted and backtracked before this call.
+        // If the search was interrupted and has backtracked since, the contradiction may be gone.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];

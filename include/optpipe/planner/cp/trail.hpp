@@ -14,8 +14,9 @@
 
 namespace optpipe::cp {
 
-/// The facts at the current node in the order of their derivation, each with its reason (lazy clause generation:
-/// Ohrimenko, Stuckey and Codish 2009). Bounds are explained lazily, by the weakest bounds that suffice.
+/// The facts at the current node in the order of their derivation, each with its reason. The solver generates clauses
+/// lazily (Ohrimenko, Stuckey and Codish 2009): it explains bounds only when needed, by the weakest bounds that
+/// suffice.
 class trail {
 public:
     struct entry {
@@ -136,7 +137,7 @@ public:
         }
     }
 
-    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each removed entry, the last one
+    /// Removes all entries above level `to`. Calls `unassigned(entry, position)` for each removed entry, the last one
     /// first.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;

@@ -17,8 +17,8 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// Share of a period by which forwards may move earlier for each later stage. Forwards only move by whole periods,
-    /// and only as far as memory allows.
+    /// For each stage behind its own, a forward may move earlier by this share of a period. Forwards only move by whole
+    /// periods, and only as far as memory allows.
     double ahead = 0.0;
     /// Whether weight gradients may leave their pattern slots. Weight gradients that leave their slots run in idle
     /// time, or where memory must be released.

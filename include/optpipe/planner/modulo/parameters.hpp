@@ -37,8 +37,8 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus, if patterns are equally good,
-    /// the patterns with fewer transfers are kept.
+    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Among equally good patterns, the
+    /// ones with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
@@ -62,8 +62,7 @@ struct wavefront_parameters {
     /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Effort of making a schedule of the complete step, for each cell. Measured as a number of attempts to place a
-    /// stage.
+    /// Effort per cell of making a schedule of the complete step. The unit of effort is one attempt to place a stage.
     std::size_t attempt_effort = 12;
 };
 
@@ -75,21 +74,20 @@ struct steady_state_parameters {
     std::size_t least_ranks = 4;
     /// Least ratio of a completed schedule's objective to the objective that its period suggests.
     double completion_gain = 0.97;
-    /// Each pattern is completed several times, with forwards ahead by each of these shares (`completion_options`).
+    /// Each pattern is completed with each of these values of `completion_options::ahead`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
-    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
-    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than such changes can
-    /// gain.
+    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Before unrolling, prologue and
+    /// epilogue are improved. This is assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), it
+    /// gained nothing.
     double max_ratio = 1.05;
     /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
     /// middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. From the objectives with these two numbers, the time with more
-    /// repetitions is extrapolated.
+    /// Two numbers of repetitions of a segment. The objectives with these two numbers are extrapolated to more
+    /// repetitions.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment. Each number divides the last number, so one reduced problem serves all
-    /// numbers.
+    /// Numbers of microbatches of a segment. All of them divide the last number, so they share one reduced problem.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

@@ -22,7 +22,7 @@ namespace optpipe::detail {
 /// has forwards in one half of its slots, and gradients in the other half. Microbatches that are placed in slots never
 /// wait for each other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
-    /// The initiation interval in pairs of slots. 1 is the densest spacing.
+    /// The mean distance between the starts of two microbatches, in pairs of slots. 1 is the least distance.
     double spacing = 1.0;
     /// How weight gradients fill empty slots, and by how much they may exceed a gap.
     weight_filling filling{};

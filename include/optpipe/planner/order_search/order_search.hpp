@@ -33,7 +33,7 @@ struct order_search_parameters {
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
     /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
-    /// High temperatures are needed because a pair can only be split and formed anew through orders with longer steps.
+    /// High temperatures are needed because the step is longer while a pair is split before its parts form other pairs.
     /// Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
@@ -46,17 +46,17 @@ struct order_search_parameters {
     std::size_t moves_of_round = 300'000;
     /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
-    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, and one
-    /// changes a storage option. All other moves shift an operation on its lane. Must be above 2.
+    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, one
+    /// changes a storage option, and all others shift an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// If the problem has pairs, this percentage of the moves of an operation on its lane is replaced by moves that
-    /// make, split or exchange pairs.
+    /// If the problem has pairs, this percentage of the shifts on a lane is replaced by moves that make, split or
+    /// exchange pairs.
     std::size_t percent_pairs = 40;
     /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
-    /// made only if the problem has pairs and no operation waits for memory. Such a move takes about seven times as long
-    /// as another one. With 150,000 moves, plans of 72 random problems were as short as with 10 %, and took 0.7 times as
-    /// long to find. Without such moves, 4 ranks × 16 microbatches with pairs of 2.75 in DualPipeV's memory took 95.25
-    /// instead of 93.75 to 94.5.
+    /// made only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
+    /// seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72 random problems were as
+    /// short with 2 % as with 10 %, and the search took 0.7 times as long. Without moves of several microbatches, 4
+    /// ranks × 16 microbatches with pairs of 2.75 in DualPipeV's memory took 95.25 instead of 93.75 to 94.5.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
@@ -70,8 +70,8 @@ struct order_search_parameters {
     /// microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average than with 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
-    /// The first and the last price of excess memory (`timed_order::allow_excess`), as shares of the objective of the
-    /// schedule from which a round starts. Used in rounds that start from a schedule that may exceed the memory limits.
+    /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
+    /// objective of the round's first schedule. Used only in rounds whose first schedule may exceed the memory limits.
     double first_price = 1e-1;
     double last_price = 1.0;
     /// The largest number of distinct pairs on a rank (`plan_options::most_distinct_pairs`).
@@ -260,7 +260,7 @@ private:
         });
         return true;
     }
-    /// Within an edit of the order: makes a pair of two neighbours. If the problem doesn't have this pair, the kind of
+    /// Makes two neighbours a pair, as part of an edit of the order. If the problem doesn't have this pair, the kind of
     /// the backward changes.
     void join_parts(id one, id other, std::vector<id>& all) {
         const auto [f, b] = parts_of(one, other);
@@ -428,7 +428,7 @@ private:
     window_moves windows_;
     stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
-    /// The objective to improve on. `found_` is the best order with a shorter objective that hasn't been offered yet.
+    /// `found_` is the best order that is better than `best_` and hasn't been offered yet.
     double best_ = 0.0;
     bool is_priced_ = false;
     std::optional<order> found_{};

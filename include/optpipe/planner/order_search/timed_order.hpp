@@ -47,8 +47,8 @@ public:
     [[nodiscard]] double objective() const { return objective_; }
     /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
     [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
-    /// From now on, orders may exceed the memory limits. For each operation that exceeds its rank's limit, the cost of
-    /// the order grows by `price` times the excess as a share of that limit. Contract: no operation waits for memory
+    /// From now on, orders may exceed the memory limits. An operation that exceeds the limit of its rank costs `price`
+    /// times the excess, as a share of the limit. Contract: no operation waits for memory
     /// (`flat_graph::memory_delays`).
     void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this position would lengthen the step.
@@ -135,9 +135,9 @@ public:
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
-    /// Moves the operation at `from` before the operation at `to`, which precedes it. Operations between the two for
-    /// which the moved operation waits move with it. Returns false, with nothing changed, if the operation at `from`
-    /// waits for the operation at `to`.
+    /// Moves the operation at `from` to a place before the operation at `to`. Operations between the two move along if
+    /// the moved operation waits for them. Contract: `to` is before `from`. Returns false, with nothing changed, if the
+    /// operation at `from` waits for the operation at `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -157,9 +157,9 @@ public:
         partition(to, from, true);
         return true;
     }
-    /// Moves the operation at `from` behind the operation at `to`, which follows it. Operations between the two that
-    /// wait for the moved operation move with it. Returns false, with nothing changed, if the operation at `to` waits
-    /// for the operation at `from`.
+    /// Moves the operation at `from` to a place behind the operation at `to`. Operations between the two move along if
+    /// they wait for the moved operation. Contract: `to` is behind `from`. Returns false, with nothing changed, if the
+    /// operation at `to` waits for the operation at `from`.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -211,8 +211,8 @@ public:
         }
         return true;
     }
-    /// Computes the times of the edited order. Returns the value of this order, or infinity if the value is above
-    /// `most` or the order isn't executable.
+    /// Computes the times of the edited order. Returns the objective value of the edited order. Returns infinity if the
+    /// value is above `most`, or if the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -588,7 +588,7 @@ private:
     std::vector<double> tail_;
     /// The weighted mean end of the ranks if no rank were ever idle.
     double least_mean_ = 0.0;
-    /// The amount by which the edit reduces `least_mean_` by making a pair.
+    /// When an edit makes a pair, the amount by which this reduces `least_mean_`.
     double saved_mean_ = 0.0;
     double value_ = never; ///< without the price of excess memory
     double objective_ = never;

@@ -98,16 +98,16 @@ private:
 /// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// The objective of `best`. Before `best` is found, it is the objective of `made`, plus a penalty if a rank exceeds
-    /// its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a share
-    /// of its limit). The factor 1/2 is a guess.
+    /// The objective of `best`. While `best` is empty, `value` is the objective of `made`, plus a penalty if a rank
+    /// exceeds its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a
+    /// share of its limit). The factor 1/2 is a guess.
     double value = 0.0;
     /// The best schedule found until now that meets the memory limits. The schedule is empty until one is found.
     schedule best{};
 };
 
-/// Makes the starts. Each published builder that doesn't search plans without memory limits, once with each storage
-/// option, and its schedules are starts. The start with the least `value` comes first.
+/// Makes the starts. The starts are schedules of the published builders that don't search. Each of these builders runs
+/// once with each storage option, and without memory limits. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

@@ -21,10 +21,10 @@ namespace optpipe::detail {
 /// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
 /// one stage, or two stages as a loop or as a v.
 ///
-/// A rank runs the operations of its pieces for all microbatches. Besides, it is idle
+/// A rank runs the operations of its pieces for all microbatches. A rank is idle at three times:
 /// - before its first forward, while a microbatch passes all earlier pieces;
-/// - after its last gradient, while a gradient passes back, as far as no split weight gradients are left for this time;
-/// - before its first gradient, as far as memory holds no more forwards (as in `warm_up_bound`).
+/// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
+/// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
 /// `allows` decides exactly whether any division leaves each rank enough time. It adds rank after rank, and keeps all
 /// pairs of ends of first and second stages that can be reached.
@@ -60,7 +60,7 @@ public:
         }
     }
 
-    /// Whether the placement is one of the three.
+    /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
     /// The largest lower bound found until `stop` or after about a second of work, at most about twice `known`.
     /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
@@ -114,7 +114,7 @@ private:
         /// The time before its first forward, and the time after its last gradient.
         duration head{};
         duration tail{};
-        /// Its time for the operations of all microbatches, per time of one microbatch at speed 1.
+        /// Factor from the time of one microbatch at speed 1 to the rank's time for all microbatches.
         double factor = 1.0;
     };
 
@@ -160,7 +160,7 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// Whether any division is possible with this objective. True after `stop`.
+    /// Whether any division is possible with this objective. Also true if `stop` ended the test.
     [[nodiscard]] bool allows(duration objective, stop_check stop) const {
         if (second_ != second_stages::as_loop) return allows(objective, pieces(), stop);
         for (auto end = ranks(); end + ranks() <= pieces(); ++end)
@@ -239,7 +239,7 @@ private:
     /// Whether the rank has enough time and memory for a first stage and a second stage.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
         const auto limit = pipeline_.memory_limit[r.here];
-        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false; // as in `with_layers`
+        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false;
         if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;

@@ -14,14 +14,14 @@ struct partition_parameters {
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to a
     /// second for hundreds of layers in a loop.
     double bound_share = 0.05;
-    /// Share of the time for short plans in which all pipelines are planned in rotation. In the remaining time, only
-    /// the pipeline that is best by then is planned.
+    /// During this share of the time for short plans, all pipelines are planned in rotation. After that, only the
+    /// pipeline with the best plan is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
-    /// as long as the first plan of its pipeline needed to come within `nearness` (relative) of that plan's final
-    /// objective, because the first schedules of large problems say little. If all partitions are listed, a later plan
-    /// takes at most its equal share of the time for short plans, so that no partition goes untried while another is
-    /// planned for long. Any later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
+    /// the time in which the first plan of its pipeline came within `nearness` (relative) of its final objective.
+    /// Earlier schedules of large problems say little. If all partitions are listed, a later plan takes at most the
+    /// time for short plans, divided by the number of partitions. So each partition is tried. Any later plan takes at
+    /// least 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;

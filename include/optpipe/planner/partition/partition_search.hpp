@@ -81,9 +81,8 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
-        /// Partitions whose bounds are known, and that weren't tried. The partitions that were added last are at the
-        /// end. Among partitions added together, the least bound is last, and among equal bounds, the most even
-        /// partition.
+        /// Untried partitions whose bounds are known. The partitions that were added last are at the end. Among
+        /// partitions added together, the least bound is last, and among equal bounds, the most even partition.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
@@ -96,8 +95,7 @@ private:
     [[nodiscard]] auto is_late() const {
         return stop_when{[this] { return !may_go_on(); }};
     }
-    /// Whether a stop was requested, or `part` of the time limit has passed. Without a time limit, only a stop request
-    /// counts.
+    /// Whether a stop was requested, or `part` seconds have passed. If there is no time limit, `part` is ignored.
     [[nodiscard]] auto is_after(seconds part) const {
         return stop_when{
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
@@ -209,8 +207,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(bound_of_all_, best_objective()), least);
     }
-    /// Raises the plan's bound to `bound`, which holds for all partitions, if its own bound is lower. If a stop request
-    /// cut the search for partitions short, the request is also the plan's reason to end.
+    /// If the plan's bound is lower than `bound`, raises it to `bound`. Contract: `bound` holds for all partitions. If
+    /// a stop was requested and the bound is below the objective, `best.why` becomes `stop_request`.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -284,8 +282,9 @@ private:
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour. At first, takes neighbours of each pipeline in rotation. Later, takes only
-    /// neighbours of the pipeline with the best candidate. Returns false if no partition is left that may be the best.
+    /// Plans the most promising neighbour. In the first part of the time, pipelines take turns. After that, only
+    /// neighbours of the best candidate's pipeline are planned. Returns false if no partition is left that may be the
+    /// best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
                                        : std::min_element(planned_.begin(), planned_.end())->pipeline;
@@ -370,7 +369,7 @@ private:
     bool are_few_ = false;
     /// The bound on the schedules of all partitions that follows from the layers (`partition_space::bound`).
     duration bound_of_all_ = duration::unlimited();
-    /// The end of the search for other partitions, if there is a time limit.
+    /// Time at which the search for other partitions ends, if there is a time limit.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.
     double effort_ = 0.0;

@@ -184,8 +184,8 @@ public:
     /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
     /// a low bound. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks
     /// the least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per
-    /// partition, and the work of at most `most` partitions for each way to be even. Tests at most `most_fitted`
-    /// partitions for fitting in memory. Ends early if `stop()` returns true.
+    /// partition, and the work of at most `most` partitions for each way to be even. Tests for at most `most_fitted`
+    /// partitions whether they fit in memory. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -251,12 +251,12 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// Several lists of lower bounds on the time for which a rank works on each piece. The bounds hold even if all
-    /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs
-    /// and factors, a pair also lasts at least as long as its two computations together, times 1 + the contention. A
-    /// pair also lasts at least as long as its two communications together, times 1 + the contention. An operation in
-    /// no pair lasts as long as its computation and communication together. Each bound is the smaller of the times in a
-    /// pair and in no pair.
+    /// Lower bounds on the time for which a rank works on each piece. There may be several lists, each with one bound
+    /// per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its parts
+    /// in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of its
+    /// two computations, and at least (1 + contention) times the sum of its two communications. An operation in no pair
+    /// lasts as long as its computation and communication together. Each bound is the smaller of the times in a pair
+    /// and in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())
@@ -322,8 +322,8 @@ private:
         }
         return std::nullopt;
     }
-    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls `look`
-    /// for each neighbour of `of`.
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(x, look)` calls `look` for
+    /// each neighbour of `x`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
@@ -337,8 +337,8 @@ private:
             if (each == before) return each;
         }
     }
-    /// The partition that lacks the least memory. Considers all partitions if there are few, and otherwise the
-    /// partitions on descents from `from`.
+    /// The partition that lacks the least memory. Descends from each partition in `from`, and then considers all
+    /// partitions, up to `most` in total.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {
@@ -371,7 +371,7 @@ private:
     /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;
     layer_pairing pairing_;
-    /// The mean factor on forwards.
+    /// Mean factor of the microbatches on the lengths of forwards.
     double forward_factor_ = 1.0;
 };
 

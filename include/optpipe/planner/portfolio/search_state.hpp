@@ -36,8 +36,8 @@ struct search_limits {
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps the pairs that save
-    /// the most time. The other pairs are split into single operations.
+    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, those that save the least
+    /// time are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -99,7 +99,8 @@ public:
     duration offer(const order& candidate, std::string_view strategy);
     /// Offers a valid schedule, after `time_order` has tried to improve its times. Returns the objective.
     duration offer(const schedule& candidate, std::string_view strategy);
-    /// Offers a valid schedule that `time_order` has made, without timing it again. Returns its objective.
+    /// Offers a valid schedule that `time_order` has made, without timing it again. Returns the objective of the
+    /// schedule.
     duration offer_timed(schedule candidate, std::string_view strategy);
     /// Raises the bound to `proven`, a lower bound on the objective of every valid schedule. An unlimited bound means
     /// that there is no valid schedule.

@@ -37,18 +37,17 @@ struct strategy_traits {
     /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
     /// kept or completely offloaded.
     bool knows_storage_options = false;
-    /// Whether a strategy that knows storage options should also search the problems with one storage option for all
-    /// microbatches. Strategies that don't know storage options always search the problems with one option for all
-    /// microbatches.
+    /// Whether the strategy should also search with one storage option for all microbatches. Matters only for
+    /// strategies with `knows_storage_options`, because all others search only in this way.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
-    /// Whether concurrent calls use each other's results (`search_state::shared`). For such strategies, several calls
-    /// make sense although the result depends little on the seed. The deterministic portfolio calls a cooperative
-    /// strategy only once, because calls share nothing there.
+    /// Whether concurrent calls use each other's results (`search_state::shared`). Several calls of a cooperative
+    /// strategy make sense, even if the result hardly depends on the seed. The deterministic portfolio calls a
+    /// cooperative strategy only once, because its calls share nothing.
     bool cooperative = false;
     /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
     /// false, the strategy starts anew in every call.

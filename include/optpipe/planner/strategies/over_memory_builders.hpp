@@ -43,7 +43,7 @@ struct over_memory_parameters {
     std::size_t first_effort_per_cell = 200;
     /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Time of a builder and of its offload search, as a number of passes through the problem.
+    /// Time of a builder and its offload search, in passes through the problem.
     double least_passes = 10.0;
 };
 

@@ -25,8 +25,8 @@ public:
     static constexpr std::size_t most_cells = 10'000;
     /// Number of chains on a stage. There is one chain each for F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Largest accepted result of `closure_of`. A closure within this limit takes at most some tenths of a second. 6e10
-    /// steps took a minute (4 ranks with 512 stages each).
+    /// Largest accepted result of `closure_of`. A result of 2e8 takes at most some tenths of a second. A result of 6e10
+    /// took a minute (4 ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
     /// Relative precision of the bound, which is far finer than any requested gap.
     static constexpr double precision = 1e-8;
