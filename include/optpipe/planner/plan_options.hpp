@@ -29,7 +29,7 @@ struct plan_options {
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads. A number of 0, or above the number of cores, means one thread per core.
     std::size_t threads = 0;
-    /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
+    /// Counts the processor time of all threads of the search, and may limit this time. If null, processor time is
     /// neither counted nor limited.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;

@@ -249,7 +249,7 @@ private:
 
     /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
     /// less than a second, but in time slices it would be spread over the complete search. Without a time limit, the
-    /// strategy gets the effort of its first slice now, and more effort in later batches of the portfolio.
+    /// strategy gets only the effort of its first slice. It gets more effort in later batches of the portfolio.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -332,8 +332,8 @@ private:
             if (best.found()) view.offer(*best, adaptive_strategy::name);
         });
     }
-    /// Adds strategies that search the problems with one storage option for all microbatches. A deterministic search
-    /// leaves these strategies out, because they share results as soon as they find them.
+    /// Adds strategies that search with one storage option for all microbatches. A deterministic search leaves these
+    /// strategies out, because they share results as soon as they find them.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
@@ -367,7 +367,7 @@ private:
         is_cached_ = is_cached_ || (cached_ == cache_use::exact && state_.settled());
         log_.add(cached, watch.seconds());
     }
-    /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
+    /// Offers orders of the cache entry, adapted to the problem. Returns whether any adapted order is executable.
     bool offer_adapted(const cache_entry& entry) {
         constexpr std::size_t enough = 3; // later orders differ little from the first ones
         std::size_t executable = 0;

@@ -67,9 +67,9 @@ public:
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Accepts the order if its percentile is less than the best order's, or if the percentiles are equal and its mean
-    /// is less. The means are needed because many moves change little in the slowest steps. Returns whether the order
-    /// was accepted. Contract: `simulate` finds no fault in the order.
+    /// Accepts the order if its percentile is less than the percentile of the best order. If the percentiles are equal,
+    /// the lower mean decides, because many moves change little in the slowest steps. Returns whether the order was
+    /// accepted. Contract: `simulate` finds no fault in the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -171,8 +171,8 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 }
 
 /// Plans for a percentile, until `end`. The planner plans the problem without noise, and then with slack between ranks.
-/// Ranks the schedules found on the way by their percentiles in the same random steps. Improves the best schedule by
-/// moves that lower the percentile. Returns the improved schedule if further random steps confirm that it is better
+/// All schedules found in this way are ranked by their percentiles in the same random steps. Improves the best schedule
+/// by moves that lower the percentile. Returns the improved schedule if further random steps confirm that it is better
 /// than the reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if
 /// there is one, and otherwise the plan without noise.
 template <class Plan> class robust_planner {

@@ -10,7 +10,7 @@ namespace optpipe::detail {
 
 /// How the final incumbent gets cheaper storage options (`with_cheaper_storage`).
 struct cheaper_storage_parameters {
-    /// Limit on the number of operations to place. With this limit, the reduction takes at most half a second.
+    /// Limit on the number of operations to place. The default corresponds to half a second at most.
     std::size_t effort = 5'000'000;
     /// Time to place one operation, in seconds. Measured with 32 ranks and 128 microbatches, including the copies of
     /// orders.

@@ -29,34 +29,39 @@ struct copy_rules {
 /// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
 /// valid schedule.
 ///
-/// The program minimizes T. Some variables are shares x ≥ 0: one for each stage and option, of the microbatches that
-/// use the option (an integral number of microbatches). The other variables are the times that the rank spends in each
-/// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
-/// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
-/// Gomory's cutting stock problem. The window of length T is divided at the times at which an activity becomes possible
-/// or impossible (`time_windows`). All parts except the middle one have fixed lengths.
+/// The program minimizes T, the length of the rank's window. For each stage and option, there is a variable x ≥ 0, the
+/// share of the microbatches that use the option. A share stands for an integral number of microbatches. The other
+/// variables are the times that the rank spends in each state. A state has at most one running operation, at most one
+/// copy (or one in each direction), and a multiset of waiting stashes that fit in memory together. Such multisets are
+/// like the patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided at the times
+/// at which an activity becomes possible or impossible (`time_windows`). All parts except the middle one have fixed
+/// lengths.
 ///
-/// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. It takes its
-///   full size while it is copied or recomputed, or if it is kept. While it is offloaded, it takes the size of the
-///   part left on the device. A stash that doesn't fit in host memory isn't offloaded. Otherwise, host memory isn't
-///   counted.
-/// - At each instant t between two parts of the window, the stashes on the device fit in memory together.
-///   Operations may be partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the
-///   durations. Then at least F/f − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i
-///   have been recomputed, and at most O/o − R/r are offloaded. Counted from the end of the window, the inequalities
-///   hold with opposite signs, because each operation runs for all microbatches in total. So only few forwards can
-///   run before the first gradient, and only few weight gradients after the last gradient.
+/// *Operations.* Each operation of an option runs for as long as the option's share of the microbatches needs.
 ///
-/// - If several ranks share a link, their windows are divided at the same times, and T is common. In each part, the
-///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) together last no
-///   longer than the part, because a link carries one copy at a time.
+/// *Stashes.* At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. A
+/// stash takes its full size if it is kept, and while it is copied or recomputed. An offloaded stash takes the size of
+/// the part left on the device. A stash that doesn't fit in host memory isn't offloaded. Host memory isn't counted
+/// otherwise.
 ///
-/// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
-/// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most
-/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The multipliers are scaled so that
-/// (Σ_ranks most valuable state + ν) is at most 1 in the middle part, whose length grows with T. This is a Lagrangian
-/// bound. The simplex only proposes λ and ν.
+/// *Instants.* At each instant t between two parts of the window, the stashes on the device fit in memory together, and
+/// operations may be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight
+/// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of these
+/// operations. Then at least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c −
+/// I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. If F to R are the times after t, the
+/// inequalities hold with opposite signs, because each operation runs for all microbatches in total. So only few
+/// forwards can run before the first gradient, and only few weight gradients after the last gradient.
+///
+/// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
+/// A link carries one copy at a time. So in each part of the window, the ranks' states with a copy in the same
+/// direction take no more than the length of the part together. If the link is half duplex, this holds for the states
+/// with any copy.
+///
+/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, and let
+/// ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give the Lagrangian bound (least cost
+/// of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) − Σ_instants (most valuable stashes). The
+/// multipliers are scaled so that (Σ_ranks most valuable state + ν) is at most 1 in the middle part, whose length grows
+/// with T. The simplex method only proposes λ and ν. The bound is computed by the formula.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
@@ -163,7 +168,7 @@ private:
     static constexpr double optimality = 1e-7;
     /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Parts of the window that are shorter than this, relative to `known`, come from rounding.
+    /// Parts of the window that are shorter than `time_share` · `known` come from rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     static constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -475,8 +480,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Stashes
-    /// that take no memory count for all microbatches, and only the most valuable stash of each stage is kept.
+    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Among
+    /// stashes that take no memory, only the most valuable stash of each stage is kept. It counts for all microbatches.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {

@@ -26,7 +26,7 @@ namespace optpipe {
 using operation_sequence = std::vector<operation>;
 
 /// The difference between two storage options. The sizes and times of the options are compared first, with size 0 and
-/// time 0 for a missing transfer. If these numbers are equal, the options differ only if exactly one of them has
+/// time 0 for a missing transfer. Two options with equal sizes and times differ only if exactly one of the options has
 /// transfers.
 struct option_difference {
     double numbers = 0.0;

@@ -299,7 +299,7 @@ private:
             equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
         return equal;
     }
-    /// The limit of rank `r` in canonical units. Infinite if all memory that could be held at once fits.
+    /// The limit of rank `r` in canonical units. Infinite if the rank can never hold more memory than the limit.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
         memory_size beside{};
@@ -365,7 +365,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // forward, I and W, whose tables come first
+    constexpr std::size_t times = 3; // the first tables: forward, I and W
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

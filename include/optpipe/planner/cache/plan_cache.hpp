@@ -185,8 +185,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The mean distance of corresponding microbatches. The microbatches of each problem are sorted by work, and those
-    /// with equal positions correspond.
+    /// The mean distance of corresponding microbatches. The k-th microbatch of one problem corresponds to the k-th
+    /// microbatch of the other after both are sorted by work.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);

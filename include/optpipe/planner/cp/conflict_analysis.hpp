@@ -164,7 +164,8 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the clause's literals imply every reason of `what`, a fact that holds since entry `at` of the trail.
+    /// `what` is a fact that holds since entry `at` of the trail. Returns whether the literals of the clause imply all
+    /// reasons of `what`.
     bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);

@@ -206,8 +206,8 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks, plus the rounding error. If the target is
-    /// infeasible, no improvement exists.
+    /// The target of the search in ticks, plus the rounding error. If no schedule reaches the target, no improvement
+    /// exists.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = bounding_->time();
@@ -308,9 +308,9 @@ private:
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
-    /// Searches for a schedule whose objective exceeds the bound by at most a fraction of the gap. The fraction is
-    /// halved after a timeout, and doubled after a refutation. Returns false if the bound has reached the least
-    /// feasible objective.
+    /// Searches for a schedule whose objective exceeds the bound by at most 1 / `gap_divisor_` of the gap.
+    /// `gap_divisor_` is doubled after a timeout, and halved after a refutation. Returns false if the bound has reached
+    /// the least feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -321,7 +321,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // With the smallest fraction, the search continues in later slices until it has an answer.
+            // With the largest divisor, the search continues in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -339,7 +339,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // A solver that has given up takes no steps, so the conflicts that it reports count instead.
+        // If the solver has given up, it takes no steps, so its conflicts are counted as steps.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }

@@ -17,9 +17,10 @@ namespace optpipe::cp {
 /// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
-/// - *Overload* (Carlier 1982): the tasks that must lie within an interval must fit into the interval. Applied to all
-///   intervals, this rule gives the preemptive one-machine bound.
-/// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
+/// - *Overload*: the tasks that must lie within an interval must fit into the interval (Carlier 1982).
+/// - *Edge finding*: a task that can't run among others runs before or after all of them (Carlier and Pinson 1989).
+///
+/// Applied to all intervals, the overload rule gives the preemptive one-machine bound.
 class disjunctive {
 public:
     explicit disjunctive(const model& m)
@@ -288,7 +289,7 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by `deadline`. Contract: `last`
     /// can't run before or among these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;

@@ -26,7 +26,7 @@ public:
     void taken(task_index by, ticks amount) {
         if (amount > 0) add(known_->starts_before(by, at_), amount, by, false);
     }
-    /// Adds a release of `amount` at the end of `by`.
+    /// Adds a release of `amount` at the end of task `by`.
     void given(task_index by, ticks amount) {
         if (amount <= 0) return;
         capacity += amount;
@@ -79,8 +79,8 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// Sets implied terms. If a release hasn't happened, later releases haven't happened either. If an acquisition has
-    /// happened, earlier acquisitions have happened, too.
+    /// Sets implied terms. A release that hasn't happened implies that no later release has happened. An acquisition
+    /// that has happened implies that all earlier acquisitions have happened.
     void join() {
         constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, fewer implied terms are set, which
                                                                   // is weaker but still correct

@@ -19,8 +19,8 @@ namespace optpipe::cp {
 /// Sorting is possible because the inputs of these operations also come from interchangeable microbatches, and memory
 /// use doesn't change. If operations aren't sorted, their k-th task belongs to microbatch k.
 ///
-/// If a stage has several options, microbatches can only be renumbered. If microbatches are only renumbered, the first
-/// forwards of interchangeable sequences are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with
+/// If a stage has several options, all operations of interchangeable sequences can only be renumbered together. So only
+/// the first forwards of these sequences on stage 0 are sorted. (For plain problems, `stage_storage` sorts more, with
 /// permutations.)
 class microbatch_order {
 public:

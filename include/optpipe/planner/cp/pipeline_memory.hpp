@@ -23,8 +23,8 @@ namespace optpipe::cp {
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. Which forward, transfers and gradient belong to one stash doesn't
-/// matter for this memory.
+/// transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
+/// transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -32,16 +32,17 @@ namespace optpipe::cp {
 /// (forward, reload or recomputation) has started. The task that removes the layer (offload, gradient or weight
 /// gradient) hasn't ended.
 ///
-/// Layers are nested: if a layer is in use, all layers below it are in use, too. No option of a stash brings a lower
-/// layer to the device later than a higher layer, or removes it earlier. This holds because a recomputation starts
-/// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
-/// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
-/// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
-/// ends of tasks differ.
+/// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings a lower
+/// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. This
+/// holds because a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
+/// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. Literals of
+/// tasks that start together may take either value. If there are tasks without duration, layers aren't nested, because
+/// nesting requires that starts and ends of tasks differ.
 ///
-/// Memory in addition to stashes is for keys and values, and for data that waits for far stages. Forwards and backwards
-/// acquire and release it, and operations of other ranks may release it, too. A backward that starts with an extra task
-/// acquires this memory when the extra task starts. A full backward releases memory when its weight gradient ends.
+/// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
+/// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
+/// with an extra task acquires memory when the extra task starts. A full backward releases memory when its weight
+/// gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -346,8 +347,8 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether the operation that releases stash `j` hasn't ended when `at` starts. Depending on `release`, this
-    /// operation is the gradient that uses the stash, or the weight gradient of this gradient. All layers and options
+    /// Whether stash `j` still exists when `at` starts, because the operation that releases the stash hasn't ended.
+    /// `release` lists the stage's gradients or its weight gradients, whichever release stashes. All layers and options
     /// share this literal. Learned clauses can use it instead of the literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});

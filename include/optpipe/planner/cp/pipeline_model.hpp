@@ -40,7 +40,7 @@ namespace optpipe::cp {
 /// forwards and reloads have provided. Also, at most as many stashes have been reloaded as offloaded. Every valid
 /// schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible
 /// for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
-/// (`bounding_form`), because recomputation changes the gradients.
+/// (`bounding_form`). If an option recomputes, the length of a gradient depends on its stash.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
 /// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).
@@ -58,9 +58,9 @@ namespace optpipe::cp {
 /// the stash.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
-/// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
-/// microbatch with their index. Thus `allowed` needs no assignment between stages for problems that aren't plain.
-/// `pooled` doesn't exist for problems that aren't plain.
+/// if the model has no choices between storage options, or has the form `forbidden`. If tasks aren't sorted, task k
+/// belongs to microbatch k. Thus `allowed` needs no assignment between stages for problems that aren't plain. `pooled`
+/// doesn't exist for problems that aren't plain.
 class pipeline_model {
 public:
     /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.

@@ -157,8 +157,8 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
-    /// becomes true only if both tasks are present, because it implies their presence.
+    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A true
+    /// choice implies that both tasks are present.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // If the search was interrupted and has backtracked since, the contradiction may be gone.

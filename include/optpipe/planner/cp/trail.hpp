@@ -23,7 +23,8 @@ public:
         std::uint32_t code = 0;
         bool is_bound = false;
         std::uint32_t level = 0;
-        /// The value of a bound, the previous value, and the entry that set the previous value (-1 if none did).
+        /// `value` is the value of a bound, and `old_value` is its previous value. `before` is the entry that set the
+        /// previous value, or -1 if no entry did.
         ticks value = 0;
         ticks old_value = 0;
         std::int32_t before = -1;
@@ -116,7 +117,7 @@ public:
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
 
-    /// Appends facts that hold and imply the fact `what`, whose reason is `why`.
+    /// Appends facts that hold and together imply `what`. `why` is the reason of `what`.
     void explain(const fact& what, const reason& why, std::vector<fact>& into) const {
         switch (why.how) {
         case reason::kind::decision: return;

@@ -27,7 +27,7 @@ struct completion_options {
 };
 
 /// Changes the pattern so that the forwards of every stage run some periods earlier. Each forward takes the slot of an
-/// earlier microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
+/// earlier microbatch's forward, so there are no collisions.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());

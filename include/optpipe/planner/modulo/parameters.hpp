@@ -7,14 +7,14 @@
 
 namespace optpipe {
 
-/// How `modulo_search` searches for periods. All values are the same for every problem, and not tuned.
+/// How `modulo_search` searches for periods. Not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
     /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. The two numbers
-    /// each have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by
-    /// the factor `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// Number of partial patterns that are kept (width), and number of attempts to add a stage to each of them. Both
+    /// numbers grow from the first round to a maximum. If ranks have several stages, the first width is multiplied by
+    /// `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -27,8 +27,8 @@ struct period_parameters {
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
     /// tried first, because it would gain the most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
-    /// After `least_rounds` rounds, a periodicity is skipped if its best period exceeds the best period of all
-    /// periodicities by this factor.
+    /// After `least_rounds` rounds, a periodicity is skipped if its best period is more than `max_ratio` times the best
+    /// period of all periodicities.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
     /// Effort of completing a pattern, for each cell of the step. Measured as a number of attempts to place a stage.
@@ -40,12 +40,12 @@ struct beam_parameters {
     /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Among equally good patterns, the
     /// ones with fewer transfers are kept.
     double offload_penalty = 0.01;
-    /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
-    /// of one parent don't fill the beam.
+    /// Unit of random numbers that are added to lifespans, in periods. Up to a thousand units are added, so that the
+    /// children of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// The number of attempts at the last stage is `last_stage_factor` for each attempt at another stage, plus
-    /// `least_at_last`. `least_at_last` suffices to try each of five distances twice. The last stage has more attempts
-    /// than other stages, because its slots determine the slots of all other stages.
+    /// The last stage has `last_stage_factor` times the attempts of another stage, plus `least_at_last`.
+    /// `least_at_last` suffices to try each of five distances twice. The last stage has more attempts than other
+    /// stages, because its slots determine the slots of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
     /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled. If
@@ -55,8 +55,8 @@ struct beam_parameters {
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Each number n is a spacing that is tried, namely the least spacing times 1 + n / stages. With n = 1, there is
-    /// room for the weight gradients if memory is scarcest.
+    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. With n = 1, there is room for the
+    /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
     /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
@@ -69,7 +69,7 @@ struct wavefront_parameters {
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
     /// Approximate number of microbatches per rank in the reduced problem. The default suffices for prologue and
-    /// epilogue. The number of ranks counts as at least `least_ranks`.
+    /// epilogue. A problem with fewer than `least_ranks` ranks is treated as if it had `least_ranks` ranks.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
     /// Least ratio of a completed schedule's objective to the objective that its period suggests.

@@ -176,7 +176,8 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment.
+    /// Whether `op` needs an operation of another stage that isn't before the segment. Contract: `op` is before the
+    /// segment.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const auto input = input_from_other_stage(p_.graph.stages(), op);
         if (!input || before(*input, found)) return false;

@@ -74,8 +74,8 @@ public:
     /// One more than the largest number of an operation.
     [[nodiscard]] std::size_t size() const { return facts_.size(); }
     [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
-    /// Whether an operation may have to wait for memory. If no operation has to wait, only computations of an
-    /// operation's own rank free memory for it, and these computations have ended before the operation starts.
+    /// Whether an operation may have to wait for memory. No operation has to wait if memory of a rank is freed only by
+    /// computations of the same rank.
     [[nodiscard]] bool memory_delays() const { return memory_delays_; }
     [[nodiscard]] double limit(std::uint32_t r) const { return limits_[r]; }
 

@@ -60,8 +60,8 @@ struct order_search_parameters {
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks, added to the objective. If two orders have equal objectives, the order in
-    /// which the other ranks end earlier thus costs less.
+    /// Weight with which the mean end of the ranks is added to the objective. Thus, if two orders have equal
+    /// objectives, the order with the earlier mean end costs less.
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
@@ -219,7 +219,7 @@ private:
         return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
     }
     /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
-    /// yet. The two operations are near each other on their lane. Empty if there is no such operation.
+    /// yet. The two operations are near each other on their lane. Empty if no operation can be such a partner.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];

@@ -151,7 +151,8 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may not have marked the partner
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may have passed the partner without marking
+                                                                // its inputs
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
@@ -183,7 +184,7 @@ public:
         begin_edit_of_all();
         edit(sequence_);
     }
-    /// Continues an edit, which may then change the complete order.
+    /// Continues the current edit with a change that may affect the complete order.
     template <class Edit> void edit_further(const Edit& edit) {
         scratch_ = sequence_;
         std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -257,8 +258,7 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit, and which positions were timed since it began, because the next edit may be undone without
-    /// being timed.
+    /// Forgets the edit, and which positions were timed during the edit.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();
@@ -417,7 +417,8 @@ private:
         free_[f.lane] = times_[at(op)].end;
         return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
     }
-    /// Adds the memory by which an operation exceeds its rank's limit, if it does.
+    /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds this excess, as a share of the
+    /// limit.
     void add_excess(id op, double over) {
         times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
         edited_excess_ += times_[at(op)].excess;
@@ -564,7 +565,8 @@ private:
         least_mean_ = weight_ * busy / static_cast<double>(ranks_);
     }
 
-    /// Raises the tails of an operation's inputs to `tail`, plus the delay from the input to the operation.
+    /// Raises the tail of each input of the operation to at least `tail` plus the delay from that input to the
+    /// operation.
     void raise_inputs(const flat_graph::facts& f, double tail) {
         if (f.own_input != flat_graph::none) tail_[at(f.own_input)] = std::max(tail_[at(f.own_input)], tail);
         for (const auto& in : graph_.inputs(f))
@@ -581,8 +583,8 @@ private:
     std::vector<id> sequence_{};
     /// The other part of each operation's pair. Empty if the problem has no pairs.
     std::vector<id> partner_{};
-    // For each operation, there are its times in the edited order, its times in the order kept last, and the time from
-    // its end to the end of the step in the order kept last.
+    // Indexed by operation. `times_` has the times in the edited order. `kept_` has the times in the order that was
+    // kept last. `tail_` has the time from the operation's end to the end of the step, in the order that was kept last.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;

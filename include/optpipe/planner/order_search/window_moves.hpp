@@ -143,7 +143,7 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// For the pairs of stage `s` in the window: moves each forward to the previous pair (`earlier`) or to the next
+    /// Moves the forward of each pair of stage `s` in the window to the previous pair (if `earlier`) or to the next
     /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window
     /// becomes single, and so does the backward at the other end.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
@@ -234,8 +234,8 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem doesn't
-    /// have it with the other kind of backward.
+    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem has no
+    /// pair of the two operations with the other kind of backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();

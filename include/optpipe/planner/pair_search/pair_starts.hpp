@@ -20,8 +20,8 @@
 
 namespace optpipe::detail {
 
-/// The problem without the storage options that offload. Orders of this problem are orders of the original problem,
-/// except that storage options have other indices in the lists of the stages (`original`).
+/// The problem without the storage options that offload. An order of this problem becomes an order of the original
+/// problem when the indices of its storage options are converted (`original`).
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -102,7 +102,7 @@ struct pair_start {
     /// exceeds its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a
     /// share of its limit). The factor 1/2 is a guess.
     double value = 0.0;
-    /// The best schedule found until now that meets the memory limits. The schedule is empty until one is found.
+    /// The best schedule found until now that meets the memory limits. Empty if no such schedule has been found.
     schedule best{};
 };
 

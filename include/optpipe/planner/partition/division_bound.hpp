@@ -65,9 +65,9 @@ public:
     /// The largest lower bound found until `stop` or after about a second of work, at most about twice `known`.
     /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01; // of the bound; doubled until an objective is possible
-        constexpr double last_step = 1e-4;  // of the bound; plans are seldom proven more precisely
-        constexpr std::size_t most_ends = 500'000; // 0.8 s for 320 layers in a loop on 32 ranks
+        constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
+        constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
+        constexpr std::size_t most_ends = 500'000; // takes 0.8 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
         const stop_check enough{is_enough};
@@ -101,8 +101,8 @@ private:
         duration forward{};
         duration gradient{};
     };
-    /// Numbers of pieces: where the ranks' first stages end until now, and where their second stages end (in a loop) or
-    /// begin (in a v).
+    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. Their second stages end at
+    /// `second` (in a loop), or begin at `second` (in a v).
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
@@ -167,7 +167,8 @@ private:
             if (allows(objective, end, stop)) return true;
         return false;
     }
-    /// The same, where the second stages of a loop begin at `middle`. Otherwise, `middle` is the number of pieces.
+    /// Whether any division is possible with this objective. The second stages of a loop begin at piece `middle`.
+    /// Without a loop, `middle` is the number of pieces.
     [[nodiscard]] bool allows(duration objective, std::size_t middle, stop_check stop) const {
         std::vector<ends> reached{{0, middle}};
         for (const rank r : pipeline_.graph.all_ranks()) {
@@ -206,8 +207,8 @@ private:
                     look(ends{to, begin});
         }
     }
-    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. After
-    /// the last rank, whether no piece is left.
+    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. If `r`
+    /// is the last rank, returns whether no piece is left.
     [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
                                      duration objective) const {
         const auto later = ranks() - 1 - r.position();

@@ -29,9 +29,9 @@ struct partition_parameters {
     /// time (successive halving). The number is small because the search of every plan starts anew. On 12 random
     /// pipelines with 5 s each, 2 finalists led to 1.2 % shorter steps than 4.
     std::size_t finalists = 2;
-    /// The work for each pipeline if there is no time limit. This work is counted in plans, each of which takes up to a
-    /// few seconds. A plan that ends with a proof counts as `short_work`. The bounds of a partition's neighbours
-    /// together also count as `short_work`.
+    /// The work for each pipeline if there is no time limit. The unit is a plan, which takes up to a few seconds. A
+    /// plan that ends with a proof counts only as `short_work` plans, and so do the bounds of all neighbours of a
+    /// partition.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all

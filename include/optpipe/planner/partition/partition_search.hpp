@@ -218,8 +218,8 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all these
-    /// partitions.
+    /// Adds the partitions of `some`, with their bounds, to the neighbours of a pipeline. Returns whether there was
+    /// time for all of `some`.
     bool add(choice& to, std::vector<layer_division> some) const {
         const auto late = is_late();
         std::vector<neighbour> found;

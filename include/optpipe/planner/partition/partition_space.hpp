@@ -88,7 +88,7 @@ public:
         made.planned = std::move(planned);
         return made;
     }
-    /// Converts a time to a multiple of the tolerance. Sums of the same layers in different orders are then equal.
+    /// Converts a time to an integer number of tolerances. Thus sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -214,9 +214,9 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
-    /// indivisible piece is on a single rank, which a pin may name. For a chain of layers and microbatches without
-    /// factors, `division_bound` raises this bound, at most until `stop`.
+    /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
+    /// their speeds. However, an indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a
+    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`.
     [[nodiscard]] duration bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();

@@ -173,8 +173,8 @@ private:
         double expected_seconds = 0.0;
         /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
-        /// The parts of the gap that the strategy's slices closed, and the durations of the slices in seconds, each
-        /// summed over the slices. Slices that ended later have larger weights in these sums.
+        /// `closed` is the sum of the parts of the gap that the strategy's slices closed. `taken` is the sum of the
+        /// durations of these slices, in seconds. Slices that ended later have larger weights in both sums.
         double closed = 0.0;
         double taken = 0.0;
         /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` up to

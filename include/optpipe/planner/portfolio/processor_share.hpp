@@ -40,8 +40,8 @@ public:
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that isn't paid back
-    /// by `end` remains.
+    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that remains at `end`
+    /// still counts in later calls.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
@@ -49,7 +49,8 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which an unused share is kept. Thus bursts at full speed last for about this time at most.
+    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts at most about as
+    /// long.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {

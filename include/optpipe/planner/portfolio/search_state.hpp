@@ -31,7 +31,7 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// A stop request here says that nobody will read the results. Even work in progress may then be dropped.
+    /// A stop request here says that nobody will read the results. After it, even work in progress may be dropped.
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
@@ -117,7 +117,7 @@ public:
     }
 
     /// Calls a strategy. If failures are dropped, a contract violation ends only this call, and earlier results are
-    /// kept. Returns whether there was no violation.
+    /// kept. Returns false if there was a contract violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
         try {
             call();

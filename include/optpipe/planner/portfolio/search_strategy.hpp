@@ -26,7 +26,8 @@ struct strategy_options {
 };
 
 /// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
-/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ.
+/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ from
+/// the defaults.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
@@ -34,8 +35,7 @@ struct strategy_traits {
     bool knows_graphs = false;
     /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
-    /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
-    /// kept or completely offloaded.
+    /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
     bool knows_storage_options = false;
     /// Whether the strategy should also search with one storage option for all microbatches. Matters only for
     /// strategies with `knows_storage_options`, because all others search only in this way.

@@ -29,7 +29,7 @@ struct milp_parameters {
     std::size_t most_rows = 150'000;
     /// Largest number of cells (stages times microbatches) in problems with lists of storage options. Larger problems
     /// are left to other strategies. The strategy proved optimal plans for five of eight problems with 8 to 12 cells in
-    /// at most 0.5 s. On two problems with 15 cells, it didn't improve the plan in 25 s.
+    /// at most 0.5 s. On two problems with 15 cells, the strategy didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
     /// Share of a model's time for the search without LP relaxations. Relaxations are slow, and weak if only the order
     /// of operations must be decided.

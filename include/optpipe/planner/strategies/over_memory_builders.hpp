@@ -37,7 +37,8 @@ struct over_memory_parameters {
     double finest = 0.01;
     /// Number of operations that a builder visits per cell (F, I and W, and two passes that time them).
     std::size_t operations_per_cell = 5;
-    /// A builder that searches gets 1 / `most_of_effort` of the effort. The rest is for the other builders.
+    /// A builder that searches gets at most 1 / `most_of_effort` of the effort, because other builders need effort,
+    /// too.
     std::size_t most_of_effort = 8;
     /// Effort of the first call per cell. With a few hundred cells, the call takes some tens of milliseconds.
     std::size_t first_effort_per_cell = 200;
@@ -73,7 +74,7 @@ public:
 private:
     static constexpr std::string_view name = "over-memory";
 
-    /// A builder, and the schedule that it made for more memory, before stashes are offloaded.
+    /// A builder, and the schedule that it made with more memory than there is, before any offloading.
     struct candidate {
         std::string_view builder;
         std::function<outcome<schedule>(const problem&)> build;

@@ -24,7 +24,7 @@ struct rescheduling_strategy {
     /// placement. With a share of 1, the strategy took time from other strategies, and the plans of seven other
     /// problems were worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
-    /// Time to read a schedule and to make one, as a number of passes through the problem.
+    /// Time to read one schedule and make another, in passes through the problem.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
