@@ -69,8 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned again, for longer. Each round keeps half of these problems (successive
-    /// halving).
+    /// Number of problems that are planned again in the first round, for longer. Each round plans half of the problems
+    /// of the previous round (successive halving).
     std::size_t finalists = 2;
 };
 

@@ -246,7 +246,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // `improve` has reported this schedule already, unless the search returns another schedule in the end, as with
+    // `improve` has already reported this schedule, except if the search replaced it at the end, as with
     // `plan_options::robust`.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {

@@ -52,8 +52,8 @@ struct plan_options {
     /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
     /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their indices
     /// in the lists, not by their names. If microbatches differ, the schedule may have been made for other microbatches
-    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory. Call
-    /// `carry_over` first to find out whether the problem can.
+    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory.
+    /// `carry_over` tells in advance whether the problem can execute the schedule.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The

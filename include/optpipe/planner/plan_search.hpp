@@ -319,8 +319,8 @@ private:
         parallel::workers{threads_, work}.run(threads_);
         log_.add(order_strategy::name, watch.seconds());
     }
-    /// Runs dispatchers until the deadline. On every second thread, microbatches enter at first as in `given`; on the
-    /// others, the longest are in the middle.
+    /// Runs dispatchers until the deadline. On every second thread, microbatches first enter in the order of `given`.
+    /// On the remaining threads, the longest microbatches enter in the middle.
     void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
         search_state view{state_, limits, std::string{adaptive_strategy::name}};
         const stop_when late{[&] { return view.done(); }};
@@ -332,8 +332,8 @@ private:
             if (best.found()) view.offer(*best, adaptive_strategy::name);
         });
     }
-    /// Adds strategies that search with one storage option for all microbatches. A deterministic search leaves these
-    /// strategies out, because they share results as soon as they find them.
+    /// Adds strategies that search with one storage option for all microbatches. A deterministic search doesn't use
+    /// these strategies, because the strategies share results at once.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
@@ -355,7 +355,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // With the same effort, the search would find the cached plan again. More time may give a better plan.
+            // A search with at most the same effort would find no better plan, unless it has a time limit.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }

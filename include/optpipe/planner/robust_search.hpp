@@ -36,16 +36,16 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile. The latest (and best) schedules found on the way to the plan
-    /// without noise and to the plan with slack are ranked.
+    /// Number of schedules that are ranked by percentile. The candidates are the best schedules found while planning
+    /// without noise, and while planning with slack.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
-    /// A rejected move is assumed to need samples / `samples_per_look` samples on average.
+    /// A rejected move is assumed to need 1 / `samples_per_look` of the samples on average.
     std::size_t samples_per_look = 10;
-    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
-    /// These steps take at most the share `confirmation_share` of the time limit, but there are at least
-    /// `least_confirmation` steps, so that percentiles are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The confirmation takes at most the
+    /// share `confirmation_share` of the time limit. However, it has at least `least_confirmation` steps, so that
+    /// percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;

@@ -36,7 +36,7 @@ struct activity_window {
 /// The least time and memory that a microbatch needs with one storage option of a stage. Sizes are in cells of the
 /// rank's memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
 /// that is followed at once by its W. If a split backward would hold more memory than a full B, the option appears
-/// twice: once with I and W, and once with the full B as a gradient without W.
+/// twice, with I and W and with the full B. The full B counts as a gradient without W.
 struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;
@@ -66,8 +66,8 @@ struct group_needs {
     std::vector<std::size_t> cells{};
 };
 
-/// Adds the needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`), and `windows` are its time
-/// windows, of the whole step or of this rank.
+/// Adds the needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`). `windows` are the time windows of
+/// `relaxed`, for the complete step or for rank `r`.
 template <pipeline_graph Graph>
 void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
                const time_windows<Graph>& windows) {

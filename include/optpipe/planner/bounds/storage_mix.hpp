@@ -42,8 +42,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether the linear program of rank `r` can't bound more than the rank's work, because no memory limit forces a
-/// choice among options.
+/// Whether no memory limit forces a choice among the options of rank `r`. If so, the linear program of the rank gives
+/// no better bound than the rank's work.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;
     for (const stage s : p.graph.all_stages())

@@ -174,9 +174,9 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window. `from` and `to` are counted from the window's start in the head, and from its end in the
-    /// tail. The middle part lies between head and tail. `rows` has one row for each rank. `link` has one row for each
-    /// direction, or twice the same row.
+    /// A part of the window. In the head, `from` and `to` are counted from the window's start. In the tail, they are
+    /// counted from the window's end. The middle part lies between head and tail. `rows` has one row for each rank.
+    /// `link` has one row for each direction, or twice the same row.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -229,8 +229,9 @@ private:
         }
     }
 
-    /// Whether `at` is the earliest time of a gradient of the rank or, counted from the end, the latest time of a
-    /// forward or a gradient.
+    /// Whether stashes are counted at the instant `at` (see `instant`). On the side of the window's start, `at` must be
+    /// the earliest start of a gradient. On the side of the window's end, `at` must be the latest end of a forward or a
+    /// gradient.
     [[nodiscard]] bool counts_stashes(std::size_t r, int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -336,8 +337,8 @@ private:
         }
     }
 
-    /// Activity k of option i runs for one unit of time (in units of `known`) in interval j: visits the effect on each
-    /// row.
+    /// Visits the effect of a running activity on each row. Activity `k` of option `i` runs for one unit of time (in
+    /// units of `known`) in interval `j`.
     template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
@@ -467,7 +468,7 @@ private:
         if (best > -multipliers[j.rows[r]] + optimality) add_state(j, r, running, offered.free);
         return best * rounding;
     }
-    /// The most valuable of a stage's stashes that take no memory. Stashes that take memory are packed instead.
+    /// The most valuable of a stage's stashes that take no memory.
     struct free_stash {
         std::size_t id = no_row;
         double value = 0.0;

@@ -152,7 +152,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // This order is always executable, because the new microbatches follow all others, one at a time.
+    // This order is always executable, because the new microbatches run at the end, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -188,7 +188,7 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. The orders use storage options of `p`. Some of these orders may not be executable.
+/// first. The orders use storage options of `p`. Some orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);

@@ -44,12 +44,12 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. After these times come the messages of each edge (forward and backward), the delay of each group,
-    /// and the duration of each pair.
+    /// each stage. The other times in the list are the messages of each edge (forward and backward), the delays of
+    /// groups, and the durations of pairs.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.
-    /// Then come `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and the
-    /// memory of each pair.
+    /// The list also has `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and
+    /// the memory of each pair.
     std::vector<double> stashes{};
     /// Limits of each rank, in units of the largest stash. A limit is infinite if all microbatches together fit in
     /// memory.
@@ -346,7 +346,7 @@ private:
     bool can_offload_ = false;
 };
 
-/// Numbers that differ by less than the tolerance are in the same bucket or in adjacent buckets.
+/// If numbers differ by less than the tolerance, their buckets are equal or adjacent.
 inline std::uint64_t bucket_of(double value) {
     if (!(value > 0.0)) return 0;
     if (std::isinf(value)) return 1;

@@ -35,8 +35,9 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// returned factor. The factor is the largest possible, but at most 1. The factor is 0 if `known` ever holds more
 /// memory than `asked`, on the device or the host, or has an operation that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The memory that stays on the device and the memory that is transferred are compared. The sum of the two is an
-    // option's `held`. Activations that are recomputed are compared as part of `stashes`.
+    // The memory that stays on the device and the memory that is transferred are compared. The memory that stays and
+    // the memory that is transferred sum to an option's `held`. Activations that are recomputed are compared as part of
+    // `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -123,9 +124,10 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. A microbatch of `asked` then stands
-/// for the microbatch of `known` with the same index. The factors of `asked` on memory must not be smaller, and the
-/// least ratio of the other factors lowers the bound. If microbatches differ and there are pairs, only a bound for the
-/// same problem is used, because the factor of a pair is an average, weighted by the durations of its parts.
+/// for the microbatch of `known` with the same index. The factors of `asked` on memory must be at least those of
+/// `known`. For the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of
+/// `known`. If microbatches differ and there are pairs, only a bound for the same problem is used, because the factor
+/// of a pair is an average, weighted by the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,

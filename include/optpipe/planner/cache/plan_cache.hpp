@@ -28,7 +28,7 @@ struct cache_hits {
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped. `warn` gets a sentence for each such file.
+/// can't be read or written are skipped, and `warn` gets a sentence for each of them.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -121,7 +121,7 @@ public:
 
 private:
     /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. Not
-    /// tuned, like the other limits here.
+    /// tuned.
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
@@ -172,9 +172,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan if the entry's microbatches are slices or differ from each other. In all
-    /// other cases, 0. A good plan for very different microbatches may be more useful than a hasty plan for similar
-    /// ones.
+    /// The relative gap of the entry's plan if its microbatches are slices or differ from each other, and 0 otherwise.
+    /// A good plan for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -213,7 +212,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // the logarithm of the largest ratio, about 20; larger ratios count as this ratio
+        constexpr double most = 3.0; // the largest logarithm of a ratio, for ratios of about 20 and more
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

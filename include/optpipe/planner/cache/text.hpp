@@ -273,7 +273,7 @@ struct cache_entry_head {
     return head;
 }
 
-/// The inverse of `to_text`. Empty for any other text.
+/// The inverse of `to_text`. Empty if `text` isn't the text of an entry.
 [[nodiscard]] inline std::optional<cache_entry> parse_cache_entry(std::string_view text) {
     auto head = parse_cache_head(text);
     if (!head) return std::nullopt;

@@ -144,8 +144,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of two stashes that are used in the order of their forwards, if they are recomputed, offloaded
-    /// or reloaded in the opposite order. Returns whether any tasks were swapped.
+    /// If two stashes are used in the order of their forwards, but recomputed, offloaded or reloaded in the opposite
+    /// order, swaps their tasks. Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -173,7 +173,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its W, so the I of the B ends earlier by the duration of the W.
+        // A B ends when its W ends. To get the end of its I, the duration of the W is subtracted.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

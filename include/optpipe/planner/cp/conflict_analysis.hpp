@@ -22,7 +22,7 @@ struct learned_clause {
 };
 
 /// Learns the clause of the first unique implication point among the choices. Bounds are replaced by their reasons
-/// until only choices are left. A bound is only explained up to the value that is needed.
+/// until only choices are left. The explanation of a bound covers only the value that the conflict needs.
 class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
@@ -58,8 +58,8 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
-    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict.
-    /// Such conflicts exist because propagation isn't complete: a fact may be derived on a higher level than its
+    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict. A
+    /// conflict may involve no choice of its highest level, because a fact may be derived on a higher level than its
     /// reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);

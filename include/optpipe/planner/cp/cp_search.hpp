@@ -28,8 +28,8 @@ namespace optpipe {
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
     /// Number of conflicts per slice in the first round. In each round, each search gets one slice. With short slices,
-    /// the search switches often between incumbent and bound. With long slices, a search makes more use of the clauses
-    /// that it learns. Not tuned.
+    /// searches for the incumbent and for the bound alternate more often. With long slices, each search makes more use
+    /// of the clauses that it learns. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
@@ -43,8 +43,8 @@ struct cp_parameters {
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
-    /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
-    /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
+    /// Cost of setting up a solver, in propagation steps per clause and per variable. Setting up 1,570,000 clauses and
+    /// variables took 0.27 s, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
     /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
     /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
@@ -146,7 +146,7 @@ private:
         bounding_.emplace(*problem_, form);
         return true;
     }
-    /// Makes the first searches. Returns false if the bound at the root isn't complete yet.
+    /// Makes the first searches. Returns false if the search for the bound at the root is still incomplete.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
@@ -264,7 +264,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // the next limit is lower
+                root_feasible_ = root_probe_->limit(); // each objective that is probed later is lower
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -372,20 +372,21 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
-    /// Index of the search that has the current slice (the search for the bound comes last), and number of conflicts at
-    /// which the slice ends.
+    /// `search_` is the index of the search that has the current slice. The search for the bound comes last. The slice
+    /// ends when the number of conflicts is `slice_end_`.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Number of conflicts and of propagation steps until now, and the limits at which the current call ends.
+    /// Numbers of conflicts and of propagation steps until now. The current call ends when one of the numbers reaches
+    /// its limit.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The paused searches of a state, which no call is running.
+/// The searches of a state that are paused because no call is running them.
 class paused_searches {
 public:
     /// Takes out a paused search. Null if no search is paused.

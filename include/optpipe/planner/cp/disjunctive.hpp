@@ -321,7 +321,8 @@ private:
     const model* model_;
     jagged_array<std::uint32_t> of_task_;
     jagged_array<pair_place> places_;
-    /// The numbers of undecided orders, first per machine and job, then per machine.
+    /// `open_` has the number of undecided orders of each job, indexed by machine and job. `all_open_` has the number
+    /// of undecided orders of each machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
     /// The known orders of each machine, forwards and backwards in time.

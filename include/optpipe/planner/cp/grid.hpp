@@ -70,8 +70,7 @@ private:
 
 namespace detail {
 
-/// Microbatches that represent all costs. These are the microbatches of one sequence from each group of sequences with
-/// equal costs.
+/// The microbatches of one sequence from each group of sequences with equal costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))

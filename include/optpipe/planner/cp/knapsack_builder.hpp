@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start. The constraint limits the memory that other tasks have acquired, and
-/// not released, when a task starts.
+/// Builds a knapsack constraint for the start of a task. When the task starts, the constraint limits the memory that
+/// other tasks have acquired, but not released.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
@@ -32,8 +32,8 @@ public:
         capacity += amount;
         add(!known_->ends_before(by, at_), amount, by, true);
     }
-    /// Adds an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. If one literal
-    /// decides acquisition and release, only the difference of the amounts counts.
+    /// Adds an acquisition of `acquired` at the start of task `by`, and a release of `released` at the end of `by`. If
+    /// the same literal decides both, only the difference of the two amounts is added.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);

@@ -39,7 +39,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// If `y` is present, the literal means: `x` is present and ends no later than `y` starts.
+    /// A literal that tells, if `y` is present, whether `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -51,9 +51,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// If `y` is present, the literal means: `x` is present and starts no later than `y`. If several tasks that share a
-    /// memory start together, the literal may be false for some pairs of these tasks. Still, for one of these tasks,
-    /// the literals say that all the others start before it.
+    /// A literal that tells, if `y` is present, whether `x` is present and starts no later than `y`. If several tasks
+    /// that share a memory start together, the literal may be false for some pairs of these tasks. Still, for one of
+    /// these tasks, the literals say that all the others start before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);

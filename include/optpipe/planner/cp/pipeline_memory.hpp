@@ -35,9 +35,9 @@ namespace optpipe::cp {
 /// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings a lower
 /// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. This
 /// holds because a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
-/// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. Literals of
-/// tasks that start together may take either value. If there are tasks without duration, layers aren't nested, because
-/// nesting requires that starts and ends of tasks differ.
+/// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. If two tasks
+/// start together, the literal for their order may be true or false. If there are tasks without duration, layers aren't
+/// nested, because nesting requires that starts and ends of tasks differ.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
 /// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
@@ -104,7 +104,7 @@ private:
         std::size_t stash;
         task_index offload;
         task_index reload;
-        /// One of the options that have these transfers.
+        /// An option with these transfers.
         std::size_t option;
     };
     /// Literals and weights. Each literal implies the literals before it.
@@ -150,7 +150,7 @@ private:
             result.push_back({cuts[i - 1], cuts[i]});
         return result;
     }
-    /// All transfers of a stage. Each pair is listed once.
+    /// All transfers of a stage. Each pair of an offload and a reload is listed once.
     [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
         const auto& storage = (*tasks_)[s].storage;
         std::vector<moved_part> result;
@@ -169,7 +169,7 @@ private:
     }
 
     // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
-    // stage and per slice of the sequence. So the rounding error of this sum is less than the tolerance.
+    // stage and per slice of the sequence. So the rounding error of the sum is less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -398,7 +398,8 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The key has the task of `release` with the stash's index, and the starting task `at`.
+    /// The literals of `is_held`. The first part of the key is the task that releases the stash. The second part is the
+    /// starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -54,7 +54,7 @@ namespace optpipe::cp {
 /// (b + n)-th. So if b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward
 /// and the b-th gradient.
 ///
-/// If splitting is allowed, a full backward is only better than I directly followed by W if I needs more memory than
+/// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
 /// the stash.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
@@ -277,7 +277,7 @@ private:
 
     // Pooled stashes.
 
-    /// Requires that no more stashes are taken than are available at any time.
+    /// Requires that stashes are only taken while at least one is available.
     void add_pool(stage s, order_literals& known) {
         const auto& own = stages_[s];
         if (own.storage.pairs.empty()) return;
@@ -294,8 +294,9 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// "Gradient k starts before pair i has ended" implies that forward k + j − i + 1 has ended before pair j starts,
-    /// or that gradient k is later than that forward by at least a full pass (see `pipeline_model`).
+    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended, at
+    /// least one of two conditions holds for forward k + j − i + 1. Either the forward has ended before pair j starts,
+    /// or gradient k follows at least a full pass after the forward (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)
@@ -313,8 +314,8 @@ private:
                 }
     }
 
-    // Adds the objective `span`. Each rank gets a task of length 0, which starts no later than any other task of the
-    // rank, and no earlier than T before the rank's last end.
+    // Adds the objective `span`. Each rank gets a task of length 0. This task starts no later than any other task of
+    // the rank. It starts at most the limit of the objective before the rank's last end.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

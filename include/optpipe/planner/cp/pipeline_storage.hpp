@@ -150,8 +150,8 @@ private:
             if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
         return groups;
     }
-    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. If all properties are zero, no task is added.
+    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)` except zero. `options` are
+    /// the options with this value. `presence` tells whether one of them is chosen.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -321,7 +321,8 @@ private:
         }
         if (each.recompute == no_task) return;
         add_precedence(forward, each.recompute);
-        // The reload and the recomputation belong to one stash. If both are present, they belong to the same option.
+        // The reload and the recomputation belong to one stash. If both tasks are present, they belong to the same
+        // option.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
     /// Requires that gradient `k` waits until the stash of forward `j` has been restored.
@@ -438,8 +439,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger index, a microbatch passes down and up the whole
-    /// pipeline between that forward and the gradient.
+    /// Requires a full pass between a forward and a gradient that uses its stash, if the forward's index is larger than
+    /// the gradient's. In the full pass, a microbatch goes to the last stage and back.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

@@ -28,8 +28,9 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// A task right before `gradient`. The extra task takes the additional time of the gradient, compared with the
-    /// shortest option. The gradient, including this time, starts when the extra task starts.
+    /// If the gradient takes longer than under the option with the shortest gradient, this extra task takes the
+    /// additional time, right before the task of the gradient. The extra task is a part of the gradient, so the
+    /// gradient starts when the extra task starts.
     task_index extra = no_task;
 };
 

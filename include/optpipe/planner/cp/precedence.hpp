@@ -59,10 +59,9 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold, because bounds would rise around the cycle
-/// until a window is empty. Therefore, when a bound is raised again on the same level, the propagation looks for a
-/// cycle. The conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler
-/// 2006).
+/// The arcs of a cycle with a positive sum of gaps can't all hold, because bounds would rise around the cycle until a
+/// window is empty. When a bound is raised again on the same level, the propagation looks for such a cycle. The
+/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -92,7 +91,8 @@ public:
     }
 
 private:
-    /// The last walk that reached a bound, and the bound's position and value on the path of this walk.
+    /// The latest visit of a bound by a search for a cycle. `walk` is the number of the search. `place` and `value` are
+    /// the position and the value of the bound on the path of this search.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -176,8 +176,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // Used in the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the
-    // last walk that reached it.
+    // For the search for a cycle. `path_` lists the arcs that the search has followed back from a bound. `visits_` has
+    // the latest visit of each bound.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

@@ -51,7 +51,7 @@ struct solver_parameters {
     /// Number of steps per task after which a propagation is interrupted. On pipelines of 4 to 24 ranks, no propagation
     /// took more than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
-    /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
+    /// If a propagation is interrupted after n steps per task, it counts as n / `steps_per_conflict` conflicts.
     std::size_t steps_per_conflict = 50;
     /// Limit on the number of learned clauses. If there are more learned clauses, half of them are deleted, and the
     /// limit is multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
@@ -139,7 +139,7 @@ public:
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (feasible_ && trail_.level() > 0) { // every tightening of the model returns to the root
+        if (feasible_ && trail_.level() > 0) { // when the model is tightened, the solver returns to the root
             stop_ = stop;
             interrupted_ = false;
         } else {

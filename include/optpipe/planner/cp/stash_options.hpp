@@ -41,8 +41,8 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds. For plain problems in which the options of each stage differ only in
-/// transfers, it is the relaxation `pooled`. For other problems, it is the exact form.
+/// The form of the model that proves bounds. The form is `pooled`, a relaxation, for plain problems in which the
+/// options of each stage differ only in transfers. For all other problems, the form is exact.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {

@@ -41,8 +41,8 @@ public:
     }
     /// The idle time of a rank in one repetition of the pattern, without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Whether the stages of the rank before `s` may still fit on `lane`, where the rank's other stages are already
-    /// placed.
+    /// Whether the operations of the rank's earlier stages may still fit in the gaps of `lane`. `lane` has the
+    /// operations of stage `s` and of the rank's later stages.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;

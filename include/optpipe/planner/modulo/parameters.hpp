@@ -72,13 +72,13 @@ struct steady_state_parameters {
     /// epilogue. A problem with fewer than `least_ranks` ranks is treated as if it had `least_ranks` ranks.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
-    /// Least ratio of a completed schedule's objective to the objective that its period suggests.
+    /// Estimated least ratio of the objective of a completed schedule to (number of microbatches · period). If even
+    /// this ratio would give no improvement, the pattern isn't completed.
     double completion_gain = 0.97;
     /// Each pattern is completed with each of these values of `completion_options::ahead`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
-    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Before unrolling, prologue and
-    /// epilogue are improved. This is assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), it
-    /// gained nothing.
+    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Improving prologue and epilogue is
+    /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), it gained nothing.
     double max_ratio = 1.05;
     /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
     /// middle, the state is steady.

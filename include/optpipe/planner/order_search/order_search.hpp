@@ -65,9 +65,10 @@ struct order_search_parameters {
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
-    /// The time for which a start is improved before anything else (`plan_search::search_from_start`), and the first
-    /// temperature of the order search in this time, which makes some thousand moves. On 32 random problems (8 ranks, 32
-    /// microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average than with 5e-4.
+    /// `search_from_start` of `plan_search` improves a start for this time, with some thousand moves.
+    /// `temperature_of_start` is the first temperature of the order search in this time. On 32 random problems (8
+    /// ranks, 32 microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average than with
+    /// 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
     /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
@@ -236,7 +237,7 @@ private:
         }
         return found;
     }
-    /// Makes a pair of the single operations at two positions. The pair is put at one of these positions.
+    /// Makes a pair of the single operations at two positions, and puts the pair at one of the two positions.
     bool merge(index at, index other) {
         const parts both = parts_of(order_[at], order_[other]);
         const bool has_kind = order_.graph().overlap_of(both.f, both.b) != nullptr;
@@ -346,8 +347,8 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B. A pair remains a pair if the problem has it with the other kind of
-    /// backward.
+    /// Replaces a B by I and W, or I and W by a B. A pair stays together if the problem has a pair with the other kind
+    /// of backward, too.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
@@ -359,7 +360,8 @@ private:
         order_.edit_all([&](std::vector<id>& all) { split_or_join(gradient, all); });
         return true;
     }
-    /// Within an edit of the order: a new W comes right after its I, or after the pair that the I is in.
+    /// Replaces a B by I and W, or I and W by a B, as part of an edit of the order. A new W comes right after its I, or
+    /// after the pair that the I is in.
     void split_or_join(id gradient, std::vector<id>& all) {
         const auto& graph = order_.graph();
         const auto cell = graph.cell_of(gradient);
@@ -373,8 +375,8 @@ private:
         order_.choose(cell, chosen);
     }
 
-    /// Changes the storage option of one stash. The offload then comes right after the forward, and the reload and the
-    /// recomputation come right before the backward.
+    /// Changes the storage option of one stash. If the new option offloads, the offload comes right after the forward,
+    /// and the reload right before the backward. A recomputation comes right before the backward, too.
     bool change_storage() {
         const auto& graph = order_.graph();
         const auto op = graph.operation_of(order_[random_.below(order_.size())]);
@@ -440,7 +442,7 @@ private:
 /// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
 /// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
 /// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations. Most rejected
-/// moves take less.
+/// moves take less time.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

@@ -311,8 +311,8 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Moves the marked operations of a section before, or behind, the other operations. Marked operations keep their
-    /// order, and so do the other operations.
+    /// Moves the marked operations of a section before, or behind, the unmarked operations. The order among marked
+    /// operations doesn't change, nor the order among unmarked operations.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -362,8 +362,8 @@ private:
             begin = std::max(begin, times_[at(in.before)].end + in.delay);
         return begin;
     }
-    /// Whether the step certainly exceeds `most`. The end of an operation behind the edited section tells this, because
-    /// the operations that follow it take as long as before the edit.
+    /// Whether the step certainly exceeds `most`. `op` is behind the edited section, so the time from its end to the
+    /// end of the step is at least as long as before the edit.
     bool is_too_late(index i, id op, double most) const {
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
@@ -552,7 +552,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // used when the loop reaches the first part of the pair
+            if (is_second(op)) raise(tail_[at(other)], tail); // used for the first part, which comes later in the loop
             if (is_second(op)) continue;
             if (other != flat_graph::none) tail_[at(other)] = tail;
             const double with_own = tail + length;
@@ -599,8 +599,8 @@ private:
     double price_ = never;
     double makespan_ = 0.0;
 
-    // Describes the edit: its first and last position, and the operations, the cells' choices and the pairs as they
-    // were before the edit.
+    // Describes the edit. `first_` and `last_` are its positions. The vectors have the operations, the choices of cells
+    // and the pairs as they were before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;
@@ -625,8 +625,8 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
-    /// Used by `has_few_pairs`. There is a mark for each overlap of the problem, and the number of distinct pairs on
-    /// each rank.
+    /// Used by `has_few_pairs`. `pair_mark_` has a mark for each overlap of the problem. `distinct_` has the number of
+    /// distinct pairs on each rank.
     std::vector<std::uint64_t> pair_mark_{};
     std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;

@@ -65,8 +65,8 @@ private:
 };
 
 /// The order `of`, with one storage option for all microbatches of a stage. The storage option has index `option` in
-/// the stage's list, or is the last option of a shorter list. A recomputation comes right before its backward, or
-/// before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
+/// the stage's list. If the list is shorter, the last option is used. A recomputation comes right before its backward,
+/// or before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {

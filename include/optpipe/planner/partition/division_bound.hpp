@@ -26,8 +26,8 @@ namespace optpipe::detail {
 /// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
 /// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
-/// `allows` decides exactly whether any division leaves each rank enough time. It adds rank after rank, and keeps all
-/// pairs of ends of first and second stages that can be reached.
+/// `allows` decides exactly whether any division leaves each rank enough time. It considers one rank after the other,
+/// and keeps each pair of ends (of the first and the second stages) that the ranks considered until then can reach.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
@@ -62,8 +62,9 @@ public:
 
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound found until `stop` or after about a second of work, at most about twice `known`.
-    /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
+    /// The largest lower bound that is found until `stop` returns true, in at most about a second. The result is at
+    /// most about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
+    /// 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
         constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
@@ -107,11 +108,11 @@ private:
         std::size_t first = 0;
         std::size_t second = 0;
     };
-    /// A rank that has all its work for an objective still before it.
+    /// A rank before any of its work, and the objective that it must meet.
     struct free_rank {
         rank here{};
         duration objective{};
-        /// The time before its first forward, and the time after its last gradient.
+        /// The time before the rank's first forward, and the time after its last gradient.
         duration head{};
         duration tail{};
         /// Factor from the time of one microbatch at speed 1 to the rank's time for all microbatches.
@@ -139,13 +140,13 @@ private:
         auto least = memory_size::unlimited();
         for (const auto& option : listed_storage(layer)) {
             least = std::min(least, option.held);
-            if (option.offloads()) has_warm_up_ = false; // offloads make room
+            if (option.offloads()) has_warm_up_ = false; // offloads make room for more forwards
         }
         sum.held += least;
         if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
     }
 
-    /// The tolerance of memory in any partition (`memory_scale`), or more.
+    /// At least the tolerance of memory (`memory_scale`) in any partition.
     [[nodiscard]] memory_size largest_slack() const {
         memory_size stashes{};
         for (const auto& layer : given_.layers)
@@ -188,8 +189,8 @@ private:
         }
         return !reached.empty();
     }
-    /// Calls `look(ends)` for all ends of a rank's stages, between those of the earlier ranks at `from` and the end of
-    /// the pieces, that leave the rank enough time.
+    /// Calls `look(ends)` for all ends of the stages of rank `r` that leave the rank enough time. The ends lie between
+    /// `from`, the ends of the previous rank, and the last piece.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
@@ -228,7 +229,7 @@ private:
             if (later > r) sum += given_.speed_of(later);
         return sum;
     }
-    /// Rank `r` before its work, if its first stage begins after `begin` pieces.
+    /// Rank `r` before any of its work. `begin` pieces are on the stages before the rank's first stage.
     [[nodiscard]] free_rank at_work(rank r, std::size_t begin, duration objective) const {
         constexpr double rounding = 1e-9;
         free_rank found{r, (1.0 + rounding) * objective, {}, {}, microbatches() / given_.speed_of(r)};
@@ -245,7 +246,7 @@ private:
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
     }
-    /// The same, if the rank's last stage ends after `last_end` pieces.
+    /// Whether the rank has enough time and memory if its last stage ends after `last_end` pieces.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second,
                                 std::size_t last_end) const {
         if (!has_time(r, first, second)) return false;
@@ -258,8 +259,8 @@ private:
                            forwards_within(limit, first, second) / given_.speed_of(r.here);
         return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
     }
-    /// The most time of forwards, at speed 1, whose stashes fit in `limit` together: of both stages, the one with more
-    /// time per stash comes first.
+    /// The longest total time of forwards, at speed 1, whose stashes fit in `limit` together. Forwards of the stage
+    /// with more time per stash are taken first.
     [[nodiscard]] duration forwards_within(memory_size limit, sums first, sums second) const {
         if (first.forward * second.held.value() < second.forward * first.held.value()) std::swap(first, second);
         duration most{};
@@ -278,7 +279,8 @@ private:
     bool has_heads_;
     bool has_tails_;
     bool has_warm_up_;
-    /// For each number of pieces, the sums over the first pieces; for each stage, the hops before it.
+    /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has, for each stage, the hops
+    /// before it.
     std::vector<sums> before_;
     std::vector<hops> hops_;
     per_rank<stage> last_stage_;

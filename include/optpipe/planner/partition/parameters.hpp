@@ -37,12 +37,12 @@ struct partition_parameters {
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
     /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
-    /// Number of neighbours of a partition whose bounds are computed. The most even neighbours come first. With 16
-    /// stages or more, a partition has hundreds of neighbours.
+    /// For each partition, the bounds of at most this number of neighbours are computed, beginning with the most even
+    /// neighbour. With 16 stages or more, a partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
-    /// Largest number of partitions whose work is compared to find the initial partitions of a pipeline, and largest
-    /// number of partitions that are tested for fitting in memory. Without a limit, comparing and testing partitions
-    /// would take minutes with hundreds of stages.
+    /// Limits on the search for the initial partitions of a pipeline, which would take minutes with hundreds of stages.
+    /// The work of at most `most_looked_at` partitions is compared. At most `most_fitted` partitions are tested for
+    /// fitting in memory.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };

@@ -81,8 +81,9 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
-        /// Untried partitions whose bounds are known. The partitions that were added last are at the end. Among
-        /// partitions added together, the least bound is last, and among equal bounds, the most even partition.
+        /// Untried partitions whose bounds are known. The partitions that were added last are at the end. Partitions
+        /// that were added together are in descending order of bounds. Among partitions with equal bounds, the most
+        /// even partition is last.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
@@ -259,8 +260,8 @@ private:
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
     /// Adds partitions that are farther away, when no neighbour is promising. If there are few partitions, adds all
-    /// partitions of a pipeline. If there are many, adds the neighbours of the best candidate that isn't exhausted.
-    /// Returns false if there is nothing to add.
+    /// partitions of a pipeline. If there are many partitions, adds the neighbours of the best candidate that isn't
+    /// exhausted. Returns false if there is nothing to add.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -367,7 +368,7 @@ private:
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// The bound on the schedules of all partitions that follows from the layers (`partition_space::bound`).
+    /// A bound on the objectives of all partitions, computed from the layers (`partition_space::bound`).
     duration bound_of_all_ = duration::unlimited();
     /// Time at which the search for other partitions ends, if there is a time limit.
     seconds search_until_{};

@@ -42,7 +42,7 @@ namespace optpipe::detail {
 /// The partitions of a model's layers among the stages of one pipeline. This class makes no plans.
 class partition_space {
 public:
-    /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
+    /// Contract: `p` is valid, `cuts` are the cuts of its layers, and `p` and `cuts` outlive this object.
     partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
         : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]},
           divisions_{cuts, p.pins, pipeline_.graph}, pairing_{p.layers, p.contention, p.layer_pairs} {
@@ -106,8 +106,8 @@ public:
         return close_to(each);
     }
     /// The unevenness of a partition is the list of the loads of its ranks, the largest first, followed by the loads of
-    /// its stages, the largest first. A partition with a lesser unevenness is more even. If the ranks can run pairs,
-    /// the largest possible saving by pairs is subtracted from their loads.
+    /// its stages, the largest first. Two lists are compared lexicographically, and the partition with the lesser list
+    /// is more even. If the ranks can run pairs, the largest possible saving by pairs is subtracted from their loads.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         return unevenness_of(each, pairing_.has_pairs());
     }
@@ -180,12 +180,12 @@ public:
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// Up to four initial partitions. One partition has the same number of layers on each stage, one the most even
-    /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
-    /// a low bound. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks
-    /// the least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per
-    /// partition, and the work of at most `most` partitions for each way to be even. Tests for at most `most_fitted`
-    /// partitions whether they fit in memory. Ends early if `stop()` returns true.
+    /// Up to four initial partitions. The first partition has the same number of layers on each stage. The second has
+    /// the most even work, and the third has the most even loads in pairs. The fourth has a low bound, and is found by
+    /// descent from the third. Partitions that don't fit in memory are left out. If no partition fits, returns the one
+    /// that lacks the least memory. Computes the bounds of at most `neighbours` neighbours per partition, and the work
+    /// of at most `most` partitions for each way to be even. Tests for at most `most_fitted` partitions whether they
+    /// fit in memory. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };

@@ -14,11 +14,11 @@ namespace optpipe {
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
     /// If only one strategy closes the gap, its share is multiplied by 1 + `reward`. With a higher reward, strategies
-    /// that close parts of the gap get more time sooner. However, too little time is then left for strategies that need
-    /// longer for their first result.
+    /// that close parts of the gap get more time sooner. With too high a reward, strategies that need longer for their
+    /// first result get too little time.
     double reward = 10.0;
-    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. After a time of n
-    /// · t without another result, the strategy's share is divided by n + 1, because the next result will probably take
+    /// Time in seconds that is added to the time until a strategy's last result. Let t be this sum. After a time of n ·
+    /// t without another result, the strategy's share is divided by n + 1, because the next result will probably take
     /// as long again. A strategy that resumes its search keeps its share, because each slice brings its proof nearer.
     /// On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most. With
     /// undivided shares, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
@@ -85,8 +85,8 @@ namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
 ///
-/// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The strategy whose next slice begins first in
-/// virtual time comes next, and virtual time passes more slowly for strategies with larger weights. The weight grows
+/// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The next slice goes to the strategy whose slice
+/// begins first in virtual time. Virtual time passes more slowly for strategies with larger weights. The weight grows
 /// with the share of the gap that the strategy closes per second, relative to other strategies. Recent gains count
 /// more. The weight falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort
 /// than the previous one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy

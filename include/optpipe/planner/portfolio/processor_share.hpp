@@ -63,8 +63,8 @@ private:
 
     static clock::duration as_ticks(double seconds);
     [[nodiscard]] double used() const;
-    /// Adds the share of the time since the last call to the budget, and subtracts the processor time used since the
-    /// last call.
+    /// Updates the budget of processor time for the time since the last call. Adds the share of the wall-clock time,
+    /// and subtracts the processor time used.
     void pay(clock::time_point now);
 
     const double processors_;

@@ -52,8 +52,7 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and the objective and
-/// the bound after it.
+/// One improvement of the incumbent or the bound. `seconds` is the time of the improvement.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;

@@ -53,7 +53,7 @@ struct strategy_traits {
     /// false, the strategy starts anew in every call.
     bool resumes = false;
     /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. Must be
-    /// 0 if every call takes longer. The strategy then runs only if there is time.
+    /// 0 if every call takes longer. A strategy with a `first_effort` of 0 runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;

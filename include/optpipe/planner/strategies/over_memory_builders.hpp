@@ -29,7 +29,7 @@ struct over_memory_parameters {
     /// needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// The factor that is tried if no plan with the larger factors can be made to fit.
+    /// The factor to try if all other factors are too large, so that their schedules can't be made to fit.
     double last_factor = 1.1;
     /// At the end, factors around the best factor are tried. The distance from the best factor is halved from
     /// `first_step` down to `finest`.
@@ -50,7 +50,7 @@ struct over_memory_parameters {
 
 namespace detail {
 
-/// Published schedules planned for more memory, then offloaded to fit.
+/// Makes published schedules for more memory than there is, and offloads stashes until the schedules fit.
 class over_memory_builders {
 public:
     over_memory_builders(search_state& state, std::size_t effort)
@@ -121,7 +121,7 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor. Tries first a few values, then values around the best value.
+    /// Searches the memory factor. Tries a few values at first, and values around the best of them afterwards.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);
@@ -170,8 +170,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy. Published builders that don't offload plan for up to twice the memory.
-/// Afterwards, stashes are offloaded until the schedule fits in memory. The effort counts visited operations.
+/// Over-memory builders as a strategy. The published builders that don't offload make schedules for up to twice the
+/// memory. Then stashes are offloaded until the schedule fits in memory. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -57,10 +57,10 @@ struct builder_parameters {
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
-    /// Share of the remaining time for builders that search. Such builders run at the same time as the constructive
-    /// planner. With 64 ranks and 512 microbatches, the builder v-auto takes 1.9 s. When its time is up, v-auto returns
-    /// its best schedule. With a share of 0.5 and a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement)
-    /// was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
+    /// Share of the remaining time for builders that search. Builders that search run at the same time as the
+    /// constructive planner. With 64 ranks and 512 microbatches, the builder v-auto takes 1.9 s. When its time is up,
+    /// v-auto returns its best schedule. With a share of 0.5 and a time limit of 3 s, a plan for Llama 3 70B (16 ranks
+    /// in v placement) was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
     double slice_of_searches = 0.75;
     /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
     /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
@@ -75,8 +75,7 @@ struct builder_parameters {
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Time in seconds by which builders without stop check may exceed the deadline. These builders take less time,
-    /// except on the largest problems.
+    /// Time in seconds by which builders without stop check may exceed the deadline.
     std::chrono::duration<double> moment{0.1};
     /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). With 250
     /// stages and 4000 microbatches, a pass took twice as long.
@@ -89,9 +88,9 @@ struct builder_parameters {
     /// slice of its own. The options of the best schedules are tried. The last run takes place if there is a deadline,
     /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
     /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
-    /// and steps were 0.6 % shorter on average. With one stage per rank, the last run gained nothing. On seventeen
-    /// models, steps were 0.1 % longer on average. The last run is skipped if nothing may be recomputed, because it
-    /// then made steps 0.7 % longer on average (four models, five seeds).
+    /// and steps were 0.6 % shorter on average. On seventeen models with one stage per rank, the last run made steps
+    /// 0.1 % longer on average. On four models without recomputation and five seeds, it made steps 0.7 % longer on
+    /// average, so it is skipped for such models.
     std::size_t options_built_further = 3;
     /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
     /// options with which the constructive planner runs. A cell takes about 7 µs.
@@ -115,7 +114,8 @@ inline std::chrono::steady_clock::time_point builder_deadline(const search_limit
 struct builder_job {
     std::string name;
     std::function<outcome<schedule>(const problem&, stop_check)> build;
-    /// Whether the builder polls for a stop. Other builders take about the time of one pass through the problem.
+    /// Whether the builder polls for a stop. Builders that don't poll take about the time of one pass through the
+    /// problem.
     bool stoppable = false;
     /// Whether the builder searches until its effort is used up.
     bool searches = false;
@@ -276,7 +276,7 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all jobs. If there
+    /// Sorts jobs by the best schedule with their storage option, so that the most promising jobs run first. If there
     /// is no deadline, keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
@@ -356,8 +356,8 @@ private:
         if (best_.size() > most) best_.pop_back();
     }
     /// Whether a builder must be skipped. Builders without stop check always run, unless the problem is so large that
-    /// they would take more than `moment`. Time must remain to offer the best schedule, or to build one if there is
-    /// none yet.
+    /// they would take more than `moment`. Other builders are skipped if too little time is left to offer the best
+    /// schedule, or to build the first one.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};

@@ -82,10 +82,9 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem with storage options other than keeping or completely offloading a stash. Strategies
-/// that don't know such options are adapted, and so are strategies that request it (`searches_uniform_storage`). An
-/// adapted strategy searches the problems with one option for all microbatches, mostly the best of these problems.
-/// Bounds of these problems don't hold for the original problem.
+/// Adapts strategies to a problem with other storage options than `keep` and `offload`. An adapted strategy uses one
+/// option for all microbatches, mostly the best option. Its bounds don't hold for the original problem. Strategies are
+/// adapted if they don't know storage options, or if they request the adaptation (`searches_uniform_storage`).
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // The share is small, because different options for different microbatches can gain more. Not tuned.
