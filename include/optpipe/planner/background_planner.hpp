@@ -38,10 +38,10 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of its threads' processor time that the planner may use on average, in (0, 1] (`processor_share`).
     double share = 1.0;
-    /// Called with each better schedule before it is reported. The planner reports the schedule that `adapt` returns,
-    /// or nothing if it is null. The planner's threads call `adapt`, one call at a time. If unset, schedules are
-    /// reported as found. Contract: the returned schedule is valid for the problem. Invalid schedules are never
-    /// published.
+    /// Called with each better schedule before it is reported. The planner reports the schedule that `adapt` returns.
+    /// If `adapt` returns null, nothing is reported. The planner's threads call `adapt`, one call at a time. If unset,
+    /// schedules are reported as found. Contract: the returned schedule is valid for the problem. Invalid schedules are
+    /// never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };

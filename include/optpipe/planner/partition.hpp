@@ -31,10 +31,10 @@ namespace optpipe {
                                                      const plan_options& options = {});
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
-/// edges, pins or `together` don't allow these counts, the closest partition that they allow is planned
-/// (`partition_plan::layers`). Refused if edges, pins and `together` allow no partition, or if one microbatch at a time
-/// doesn't fit in memory. Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline,
-/// and `counts` has a number for each of its stages.
+/// edges, pins or `together` don't allow `counts`, the closest allowed partition is planned (`partition_plan::layers`).
+/// Refused if edges, pins and `together` allow no partition, or if one microbatch at a time doesn't fit in memory.
+/// Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and `counts` has a
+/// number for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

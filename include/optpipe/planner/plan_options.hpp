@@ -24,8 +24,8 @@ namespace optpipe {
 /// How to plan. All limits hold at once.
 struct plan_options {
     /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a time
-    /// limit, the search does a fixed amount of work, which takes one second to a few seconds. The plan then depends
-    /// only on the problem and the seed.
+    /// limit, the search does a fixed amount of work, which takes one second to a few seconds. Without a time limit,
+    /// the plan depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads. A number of 0, or above the number of cores, means one thread per core.
     std::size_t threads = 0;
@@ -37,8 +37,8 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan. This option is for callers that read the
-    /// plans from `progress`. Otherwise, `plan` makes and checks a plan after the stop request, which takes a tenth of
-    /// a second on large problems.
+    /// plans from `progress`. Without this option, `plan` makes and checks a plan after a stop request, which takes a
+    /// tenth of a second on large problems.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads. A plan may still vary
     /// if the time limit or a stop request ends the search. Searches without a time limit are always deterministic.

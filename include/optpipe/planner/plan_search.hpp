@@ -247,9 +247,10 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
-    /// less than a second, but in time slices it would be spread over the complete search. Without a time limit, the
-    /// strategy gets only the effort of its first slice. It gets more effort in later batches of the portfolio.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. All its effort
+    /// takes less than a second, but time slices would spread the effort over the complete search. Without a time
+    /// limit, the strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy
+    /// more effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -285,10 +286,10 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
-    /// time. With a time limit that is shorter, `plan` does nothing else. If microbatches differ, the start may be a
-    /// plan for other microbatches, so half of the time goes to dispatchers. Dispatchers keep only the order in which
-    /// microbatches enter, because they adapt to other costs better than a complete order does. `order_search` gets the
-    /// remaining time.
+    /// time. If the time limit is shorter than `moment`, `plan` does nothing else. If microbatches differ, the start
+    /// may be a plan for other microbatches, so half of the time goes to dispatchers. Dispatchers keep only the order
+    /// in which microbatches enter, because they adapt to other costs better than a complete order does. `order_search`
+    /// gets the remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -320,7 +321,7 @@ private:
         log_.add(order_strategy::name, watch.seconds());
     }
     /// Runs dispatchers until the deadline. On every second thread, microbatches first enter in the order of `given`.
-    /// On the remaining threads, the longest microbatches enter in the middle.
+    /// On the remaining threads, the longest microbatches are in the middle of the order.
     void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
         search_state view{state_, limits, std::string{adaptive_strategy::name}};
         const stop_when late{[&] { return view.done(); }};
@@ -355,7 +356,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // A search with at most the same effort would find no better plan, unless it has a time limit.
+            // Without a time limit, a search with at most the effort of the cached plan would find no better plan.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }
@@ -485,7 +486,7 @@ private:
     const plan_options& options_;
     /// Whether the problem is plain, so that all searches apply.
     bool is_plain_;
-    /// End of the time limit. The search ends earlier, to leave time for cheaper storage options.
+    /// End of the time limit. The search ends before `end_`, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;

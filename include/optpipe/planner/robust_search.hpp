@@ -44,8 +44,8 @@ struct robust_parameters {
     /// A rejected move is assumed to need 1 / `samples_per_look` of the samples on average.
     std::size_t samples_per_look = 10;
     /// Number of random steps that confirm the result, as a multiple of `samples`. The confirmation takes at most the
-    /// share `confirmation_share` of the time limit. However, it has at least `least_confirmation` steps, so that
-    /// percentiles are meaningful.
+    /// share `confirmation_share` of the time limit, but has at least `least_confirmation` steps, so that percentiles
+    /// are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;

@@ -16,7 +16,7 @@ struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
     /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
-    /// offloading. Empty if no such order fits in memory.
+    /// offloading. Empty if one microbatch at a time doesn't fit in memory without offloading.
     std::optional<order> best{};
 };
 

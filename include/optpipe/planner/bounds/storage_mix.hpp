@@ -42,7 +42,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether no memory limit forces a choice among the options of rank `r`. If so, the linear program of the rank gives
+/// Whether no memory limit forces a choice among the options of rank `r`, so that the linear program of the rank gives
 /// no better bound than the rank's work.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;

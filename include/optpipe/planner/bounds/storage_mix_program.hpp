@@ -41,21 +41,21 @@ struct copy_rules {
 ///
 /// *Stashes.* At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. A
 /// stash takes its full size if it is kept, and while it is copied or recomputed. An offloaded stash takes the size of
-/// the part left on the device. A stash that doesn't fit in host memory isn't offloaded. Host memory isn't counted
-/// otherwise.
+/// the part left on the device. A stash that doesn't fit in host memory isn't offloaded. Apart from this rule, host
+/// memory isn't counted.
 ///
 /// *Instants.* At each instant t between two parts of the window, the stashes on the device fit in memory together, and
 /// operations may be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight
 /// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of these
 /// operations. Then at least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c −
-/// I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. If F to R are the times after t, the
+/// I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same
 /// inequalities hold with opposite signs, because each operation runs for all microbatches in total. So only few
 /// forwards can run before the first gradient, and only few weight gradients after the last gradient.
 ///
 /// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
-/// A link carries one copy at a time. So in each part of the window, the ranks' states with a copy in the same
-/// direction take no more than the length of the part together. If the link is half duplex, this holds for the states
-/// with any copy.
+/// A link carries one copy at a time. So in each part of the window, states with a copy in the same direction last in
+/// total at most as long as the part. If the link is half duplex, states with a copy in any direction last in total at
+/// most as long as the part.
 ///
 /// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, and let
 /// ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give the Lagrangian bound (least cost
@@ -100,8 +100,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound. For each option, a node has limits on the number of microbatches that use it, and
-    /// this number at the optimum of the relaxation.
+    /// A node of branch and bound. `low` and `high` limit the use of each option. `shares` has the use of each option
+    /// at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -174,9 +174,9 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window. In the head, `from` and `to` are counted from the window's start. In the tail, they are
-    /// counted from the window's end. The middle part lies between head and tail. `rows` has one row for each rank.
-    /// `link` has one row for each direction, or twice the same row.
+    /// A part of the window. In the head, `from` and `to` are counted from the window's start. In the tail, `from` and
+    /// `to` are counted from the window's end. The middle part lies between head and tail. `rows` has one row for each
+    /// rank. `link` has one row for each direction, or twice the same row.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -482,7 +482,8 @@ private:
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
     /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Among
-    /// stashes that take no memory, only the most valuable stash of each stage is kept. It counts for all microbatches.
+    /// stashes that take no memory, only the most valuable stash of each stage is kept. The kept stash counts for all
+    /// microbatches.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {

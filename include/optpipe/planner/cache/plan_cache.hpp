@@ -126,8 +126,8 @@ private:
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
     static constexpr std::size_t most_entries = 256;
-    /// Largest sizes, in bytes, of the head of a file and of a file. Larger ones aren't read, because no search wrote
-    /// them.
+    /// Largest size of a file's head, and largest size of a file, in bytes. Larger heads and files aren't read, because
+    /// no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 

@@ -201,8 +201,8 @@ inline bool draw_makes_sense(const canonical_problem& of) {
            of.factors.size() == factor_tables * rows * of.microbatches &&
            std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
 }
-/// Whether the fields of an entry make sense. Doesn't check whether the shape agrees with the other fields. They
-/// disagree only in a forged file, whose plan `validate` rejects.
+/// Whether the fields of an entry make sense. Doesn't check whether the shape agrees with the other fields. The shape
+/// and the other fields disagree only in a forged file, whose plan `validate` rejects.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;

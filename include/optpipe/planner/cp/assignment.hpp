@@ -173,7 +173,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends when its W ends. To get the end of its I, the duration of the W is subtracted.
+        // A B ends when its W ends, so the end of the I is earlier by the duration of the W.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

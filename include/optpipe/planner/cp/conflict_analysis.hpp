@@ -120,7 +120,7 @@ private:
         ++(trail[place].level == level_ ? here_ : below_);
     }
 
-    /// Resolves until one choice of the highest level is left. Returns false if no such choice is left.
+    /// Resolves until one choice of the highest level is left. Returns false if no choice of the highest level is left.
     template <class Bump> bool resolve(const trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
@@ -231,7 +231,7 @@ private:
     std::vector<fact> facts_;
     std::vector<bool> levels_;
     /// `implied_` says for each entry of the trail whether the clause implies the entry, or that this hasn't been
-    /// decided. `asked_` lists the entries for which it has been decided.
+    /// decided. `asked_` lists the decided entries.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -46,8 +46,8 @@ struct cp_parameters {
     /// Cost of setting up a solver, in propagation steps per clause and per variable. Setting up 1,570,000 clauses and
     /// variables took 0.27 s, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
-    /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
+    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted, and its time
+    /// grows with the square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
     /// Limit on the number of clauses that link the microbatches of consecutive stages in the exact model
     /// (`stage_storage`). The clauses take tens of megabytes.
@@ -170,8 +170,8 @@ private:
     /// Continues the current slice. Returns false if the round is over and all its searches were complete.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule is often found after few conflicts. The rest of the slice is then used to find the next
-            // schedule.
+            // A better schedule is often found after few conflicts. If one is found, the rest of the slice is used to
+            // find the next schedule.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -414,9 +414,9 @@ private:
 /// programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
-/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused.
-/// The call then returns at once, with the structural bound. A problem is large if its number of operations, including
-/// all operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
+/// schedule of the best builder. Returns when the search is complete or a limit is reached. For a large problem, the
+/// call returns at once, with the structural bound. A problem is large if its number of operations, including all
+/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
 /// options recompute and there are many microbatches.
 ///
 /// The search of a call that has returned is kept in the state. The next call with this state resumes the kept search,

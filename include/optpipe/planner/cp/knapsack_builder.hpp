@@ -33,7 +33,7 @@ public:
         add(!known_->ends_before(by, at_), amount, by, true);
     }
     /// Adds an acquisition of `acquired` at the start of task `by`, and a release of `released` at the end of `by`. If
-    /// the same literal decides both, only the difference of the two amounts is added.
+    /// the same literal decides the acquisition and the release, only the difference of the two amounts is added.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);

@@ -52,8 +52,8 @@ public:
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
     /// A literal that tells, if `y` is present, whether `x` is present and starts no later than `y`. If several tasks
-    /// that share a memory start together, the literal may be false for some pairs of these tasks. Still, for one of
-    /// these tasks, the literals say that all the others start before it.
+    /// that share a memory start together, the literal may be false for some pairs of these tasks. Among tasks that
+    /// start together, at least one task has literals that say that all others start before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -122,8 +122,7 @@ private:
     /// Whether some task has no duration. If all tasks have durations, at most two tasks that share a memory start
     /// together (on two machines), and a solution may choose either order. If some task has no duration, three or more
     /// tasks may start together, and choices for each pair could form a cycle. Therefore one of the tasks that start
-    /// together must be the last. It is the last task that is always present or, if all tasks are optional, the first
-    /// task.
+    /// together counts as the last: the last task that is always present or, if all tasks are optional, the first task.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

@@ -19,8 +19,8 @@
 
 namespace optpipe::cp {
 
-/// The knapsack constraints of one rank's memory. Each start that may acquire memory has a constraint, which limits all
-/// memory in use at that time, including the starting task's own.
+/// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
+/// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
 /// transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
@@ -349,7 +349,8 @@ private:
     }
     /// Whether stash `j` still exists when `at` starts, because the operation that releases the stash hasn't ended.
     /// `release` lists the stage's gradients or its weight gradients, whichever release stashes. All layers and options
-    /// share this literal. Learned clauses can use it instead of the literals of each gradient that may use the stash.
+    /// share this literal. Learned clauses can use this literal instead of the literals of each gradient that may use
+    /// the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;

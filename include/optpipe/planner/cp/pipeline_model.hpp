@@ -40,7 +40,7 @@ namespace optpipe::cp {
 /// forwards and reloads have provided. Also, at most as many stashes have been reloaded as offloaded. Every valid
 /// schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible
 /// for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
-/// (`bounding_form`). If an option recomputes, the length of a gradient depends on its stash.
+/// (`bounding_form`). With recomputation, the length of a gradient would depend on the stash that it uses.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
 /// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).
@@ -50,9 +50,9 @@ namespace optpipe::cp {
 /// of pairs from i to j. Let α be the number of forwards that have ended before pair j starts. The stashes of the pairs
 /// i … j are from the first α forwards, and the gradients of these stashes start after pair i has ended. Let b be the
 /// number of gradients that start before pair i has ended. At most α − n of these b gradients belong to the first α
-/// forwards. So at least b − α + n of them belong to later forwards. The last of these later forwards is at least the
-/// (b + n)-th. So if b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward
-/// and the b-th gradient.
+/// forwards. So at least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at
+/// least the (b + n)-th. So if b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th
+/// forward and the b-th gradient.
 ///
 /// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
 /// the stash.
@@ -124,11 +124,10 @@ private:
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// An upper bound T on the end of some schedule that engages each rank for at most `most`, if there is such a
-    /// schedule. In plain problems, T is 2 · `most`. The first rank is engaged from the beginning of the step, so its
-    /// first gradient starts by `most`. By then, all ranks have begun, so they end by 2 · `most`. In other problems, T
-    /// is the sum of all durations and delays. The reason: let each operation start as early as the order of operations
-    /// and the limit `most` allow. Then it starts at the end of a path that visits no operation twice, and the limit
-    /// only shortens paths.
+    /// schedule. In plain problems, T is 2 · `most`, because every rank begins before the first gradient on the first
+    /// rank starts, and this gradient starts by `most`. In other problems, T is the sum of all durations and delays. If
+    /// each operation starts as early as the order of operations and the limit `most` allow, it starts at the end of a
+    /// path that visits no operation twice. The limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -314,8 +313,9 @@ private:
                 }
     }
 
-    // Adds the objective `span`. Each rank gets a task of length 0. This task starts no later than any other task of
-    // the rank. It starts at most the limit of the objective before the rank's last end.
+    // Adds the objective `span`. Each rank gets a task of length 0 that starts no later than any other task of the
+    // rank. The span of the rank is the time from the start of this task to the last end of the rank's tasks. The span
+    // is at most the limit of the objective.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

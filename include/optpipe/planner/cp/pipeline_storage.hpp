@@ -151,7 +151,7 @@ private:
         return groups;
     }
     /// Calls `add(value, options, presence)` for each distinct value of `properties(option)` except zero. `options` are
-    /// the options with this value. `presence` tells whether one of them is chosen.
+    /// the options with this value. `presence` tells whether one of `options` is chosen.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {

@@ -109,7 +109,7 @@ private:
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
     /// Arc `i` requires that the bound of its target is at least `value`. Returns whether the requirement comes from a
-    /// cycle of arcs with a positive sum. If it does, `path_` lists the arcs of the cycle in reverse order.
+    /// cycle of arcs with a positive sum. If there is such a cycle, `path_` lists its arcs in reverse order.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -176,8 +176,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // For the search for a cycle. `path_` lists the arcs that the search has followed back from a bound. `visits_` has
-    // the latest visit of each bound.
+    // Used in the search for a cycle. `path_` lists the arcs that the search has followed back from a bound. `visits_`
+    // has the latest visit of each bound.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

@@ -79,8 +79,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. Returns false if the literal is already false. The contradictory facts are then in
-    /// `conflict()`.
+    /// Makes the literal true. Returns false, with the contradictory facts in `conflict()`, if the literal is already
+    /// false.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {

@@ -48,8 +48,8 @@ struct beam_parameters {
     /// stages, because its slots determine the slots of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled. If
-    /// a rank has more sums, gaps aren't checked.
+    /// `modulo_packing` keeps at most this number of subset sums for each rank, to tell whether a gap can be filled. If
+    /// a rank has more subset sums, its gaps aren't checked.
     std::size_t most_sums = 512;
 };
 
@@ -78,7 +78,7 @@ struct steady_state_parameters {
     /// Each pattern is completed with each of these values of `completion_options::ahead`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Improving prologue and epilogue is
-    /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), it gained nothing.
+    /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), the improvement gained nothing.
     double max_ratio = 1.05;
     /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
     /// middle, the state is steady.
@@ -87,7 +87,8 @@ struct steady_state_parameters {
     /// repetitions.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment. All of them divide the last number, so they share one reduced problem.
+    /// Numbers of microbatches of a segment. Each of the numbers divides the last number, so one reduced problem
+    /// suffices.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

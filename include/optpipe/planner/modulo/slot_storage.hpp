@@ -48,8 +48,8 @@ public:
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops each item for which another item takes no more work and no more memory. Contract: the items are sorted by
-    /// work, then by memory.
+    /// Drops each item if another item takes at most as much work and at most as much memory. Contract: the items are
+    /// sorted by work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {

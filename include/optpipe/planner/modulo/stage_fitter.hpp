@@ -242,7 +242,7 @@ private:
         return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
                at.recompute >= at.forward + p_.costs[s].forward;
     }
-    /// If the time right after I is free, places W there. `place_weights` leaves a W in this place.
+    /// If the time right after I is free, places W there. `place_weights` doesn't move a W that directly follows its I.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
         const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();

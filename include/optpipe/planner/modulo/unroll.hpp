@@ -161,8 +161,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Lets the segment on rank `r` start at the last position up to `at` whose state recurs. Returns false if no state
-    /// up to `at` recurs.
+    /// Finds the last position up to `at` whose state recurs, and begins the segment on rank `r` there. Returns false
+    /// if no state up to `at` recurs.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {

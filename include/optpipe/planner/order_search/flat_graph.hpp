@@ -131,7 +131,7 @@ public:
         return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
     }
     /// The `overlap` of a pair in which an I replaces the B `b`, or a B replaces the I `b`. Null if the problem has no
-    /// such pair.
+    /// pair with the other kind of backward.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b) || !may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[cell_of(b)].is_split;

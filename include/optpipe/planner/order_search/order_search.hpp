@@ -33,7 +33,7 @@ struct order_search_parameters {
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
     /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
-    /// High temperatures are needed because the step is longer while a pair is split before its parts form other pairs.
+    /// High temperatures are needed because splitting a pair makes the step longer until the parts are in other pairs.
     /// Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
@@ -66,9 +66,9 @@ struct order_search_parameters {
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
     /// `search_from_start` of `plan_search` improves a start for this time, with some thousand moves.
-    /// `temperature_of_start` is the first temperature of the order search in this time. On 32 random problems (8
-    /// ranks, 32 microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average than with
-    /// 5e-4.
+    /// `temperature_of_start` is the first temperature of the order search that improves the start. On 32 random
+    /// problems (8 ranks, 32 microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average
+    /// than with 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
     /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
@@ -220,7 +220,7 @@ private:
         return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
     }
     /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
-    /// yet. The two operations are near each other on their lane. Empty if no operation can be such a partner.
+    /// yet. The two operations are near each other on their lane. Empty if there is no possible partner.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -261,8 +261,8 @@ private:
         });
         return true;
     }
-    /// Makes two neighbours a pair, as part of an edit of the order. If the problem doesn't have this pair, the kind of
-    /// the backward changes.
+    /// Makes two neighbours a pair, as part of an edit of the order. If the problem has no pair of the two operations,
+    /// the kind of the backward changes.
     void join_parts(id one, id other, std::vector<id>& all) {
         const auto [f, b] = parts_of(one, other);
         order_.set_partner(f, b);
@@ -376,7 +376,7 @@ private:
     }
 
     /// Changes the storage option of one stash. If the new option offloads, the offload comes right after the forward,
-    /// and the reload right before the backward. A recomputation comes right before the backward, too.
+    /// and the reload right before the backward. A recomputation also comes right before the backward.
     bool change_storage() {
         const auto& graph = order_.graph();
         const auto op = graph.operation_of(order_[random_.below(order_.size())]);

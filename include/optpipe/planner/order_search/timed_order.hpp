@@ -26,7 +26,7 @@ public:
     using index = std::size_t;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
-    /// `weight_of_mean` is the weight of the mean end of the ranks, which is added to the objective.
+    /// `weight_of_mean` is the weight with which the mean end of the ranks is added to the objective.
     timed_order(const problem& p, double weight_of_mean)
         : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
           ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
@@ -417,7 +417,7 @@ private:
         free_[f.lane] = times_[at(op)].end;
         return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
     }
-    /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds this excess, as a share of the
+    /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds the excess, as a share of the
     /// limit.
     void add_excess(id op, double over) {
         times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
@@ -590,7 +590,7 @@ private:
     std::vector<double> tail_;
     /// The weighted mean end of the ranks if no rank were ever idle.
     double least_mean_ = 0.0;
-    /// When an edit makes a pair, the amount by which this reduces `least_mean_`.
+    /// The amount by which a pair that the edit makes reduces `least_mean_`.
     double saved_mean_ = 0.0;
     double value_ = never; ///< without the price of excess memory
     double objective_ = never;
@@ -599,8 +599,8 @@ private:
     double price_ = never;
     double makespan_ = 0.0;
 
-    // Describes the edit. `first_` and `last_` are its positions. The vectors have the operations, the choices of cells
-    // and the pairs as they were before the edit.
+    // Describes the edit. `first_` and `last_` are the first and the last position of the edit. The vectors have the
+    // operations, the choices of cells and the pairs as they were before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;

@@ -106,8 +106,8 @@ struct pair_start {
     schedule best{};
 };
 
-/// Makes the starts. The starts are schedules of the published builders that don't search. Each of these builders runs
-/// once with each storage option, and without memory limits. The start with the least `value` comes first.
+/// Makes the starts. The starts are schedules of the published builders that don't search. A builder runs once with
+/// each storage option, without memory limits. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

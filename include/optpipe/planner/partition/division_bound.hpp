@@ -26,8 +26,8 @@ namespace optpipe::detail {
 /// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
 /// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
-/// `allows` decides exactly whether any division leaves each rank enough time. It considers one rank after the other,
-/// and keeps each pair of ends (of the first and the second stages) that the ranks considered until then can reach.
+/// `allows` decides exactly whether any division leaves each rank enough time. The decision goes from rank to rank, and
+/// keeps all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
@@ -102,8 +102,8 @@ private:
         duration forward{};
         duration gradient{};
     };
-    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. Their second stages end at
-    /// `second` (in a loop), or begin at `second` (in a v).
+    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of these
+    /// ranks end at `second` (in a loop), or begin at `second` (in a v).
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
@@ -146,7 +146,7 @@ private:
         if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
     }
 
-    /// At least the tolerance of memory (`memory_scale`) in any partition.
+    /// An upper bound on the tolerance of memory (`memory_scale`) in any partition.
     [[nodiscard]] memory_size largest_slack() const {
         memory_size stashes{};
         for (const auto& layer : given_.layers)
@@ -189,8 +189,8 @@ private:
         }
         return !reached.empty();
     }
-    /// Calls `look(ends)` for all ends of the stages of rank `r` that leave the rank enough time. The ends lie between
-    /// `from`, the ends of the previous rank, and the last piece.
+    /// Calls `look(ends)` for all ends of the stages of rank `r` that leave the rank enough time. `from` has the ends
+    /// of the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;

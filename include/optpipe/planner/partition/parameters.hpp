@@ -11,16 +11,16 @@ struct partition_parameters {
     /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for the best
     /// partitions.
     double search_share = 0.5;
-    /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to a
-    /// second for hundreds of layers in a loop.
+    /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
+    /// a second for hundreds of layers in a loop.
     double bound_share = 0.05;
     /// During this share of the time for short plans, all pipelines are planned in rotation. After that, only the
     /// pipeline with the best plan is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
-    /// the time in which the first plan of its pipeline came within `nearness` (relative) of its final objective.
-    /// Earlier schedules of large problems say little. If all partitions are listed, a later plan takes at most the
-    /// time for short plans, divided by the number of partitions. So each partition is tried. Any later plan takes at
+    /// as long as the first plan of the same pipeline took to come within `nearness` (relative) of its own result. The
+    /// first schedules of large problems say little. If all partitions are listed, each partition is tried, because a
+    /// later plan takes at most the time for short plans, divided by the number of partitions. Any later plan takes at
     /// least 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;

@@ -180,12 +180,13 @@ public:
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// Up to four initial partitions. The first partition has the same number of layers on each stage. The second has
-    /// the most even work, and the third has the most even loads in pairs. The fourth has a low bound, and is found by
-    /// descent from the third. Partitions that don't fit in memory are left out. If no partition fits, returns the one
-    /// that lacks the least memory. Computes the bounds of at most `neighbours` neighbours per partition, and the work
-    /// of at most `most` partitions for each way to be even. Tests for at most `most_fitted` partitions whether they
-    /// fit in memory. Ends early if `stop()` returns true.
+    /// Up to four initial partitions. The first partition has the same number of layers on each stage. The second
+    /// partition has the most even work, and the third partition has the most even loads in pairs. The fourth partition
+    /// has a low bound, and is found by descent from the third partition. Partitions that don't fit in memory are left
+    /// out. If no partition fits, returns the one that lacks the least memory. Computes the bounds of at most
+    /// `neighbours` neighbours per partition. To find each of the even partitions, compares the work of at most `most`
+    /// partitions. Tests for at most `most_fitted` partitions whether they fit in memory. Ends early if `stop()`
+    /// returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -255,8 +256,8 @@ private:
     /// per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its parts
     /// in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of its
     /// two computations, and at least (1 + contention) times the sum of its two communications. An operation in no pair
-    /// lasts as long as its computation and communication together. Each bound is the smaller of the times in a pair
-    /// and in no pair.
+    /// lasts as long as its computation and communication together. The bound for an operation is the lesser of two
+    /// times: its time in a pair, and its time in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())

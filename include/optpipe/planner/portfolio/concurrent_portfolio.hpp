@@ -17,14 +17,14 @@ struct time_share_parameters {
     /// that close parts of the gap get more time sooner. With too high a reward, strategies that need longer for their
     /// first result get too little time.
     double reward = 10.0;
-    /// Time in seconds that is added to the time until a strategy's last result. Let t be this sum. After a time of n ·
-    /// t without another result, the strategy's share is divided by n + 1, because the next result will probably take
-    /// as long again. A strategy that resumes its search keeps its share, because each slice brings its proof nearer.
-    /// On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most. With
-    /// undivided shares, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
-    /// average and 11 s at most. Division was also tried on eighty random problems with 3 and 5 s on one thread. With
-    /// divided shares, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans of the
-    /// same 25 problems were proven optimal.
+    /// A time in seconds. Let t be the sum of `staleness_seconds` and the time until a strategy's last result. After a
+    /// time of n · t without another result, the strategy's share is divided by n + 1, because the next result will
+    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
+    /// proof nearer. On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most.
+    /// With undivided shares, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
+    /// average and 11 s at most. Divided shares were also tried on eighty random problems with 3 and 5 s on one thread.
+    /// With divided shares, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans
+    /// of the same 25 problems were proven optimal.
     double staleness_seconds = 1.0;
     /// A slice with more effort than the previous slice is idle if it takes less than `idle_factor` times as long as
     /// the previous slice. An idle slice has used none of the additional effort. After `most_idle_slices` idle slices
@@ -174,7 +174,7 @@ private:
         /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
         /// `closed` is the sum of the parts of the gap that the strategy's slices closed. `taken` is the sum of the
-        /// durations of these slices, in seconds. Slices that ended later have larger weights in both sums.
+        /// durations of the strategy's slices, in seconds. Slices that ended later have larger weights in both sums.
         double closed = 0.0;
         double taken = 0.0;
         /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` up to
@@ -187,7 +187,7 @@ private:
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
         double shortest_seconds = 0.0;
-        /// Number of consecutive slices that took no longer although they had more effort.
+        /// Number of consecutive slices that had more effort than the previous slice, but took no longer.
         std::size_t idle_slices = 0;
     };
 

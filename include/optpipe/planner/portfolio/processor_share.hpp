@@ -16,11 +16,11 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads of the search call `enter` and `leave`. Between these calls, they call `pause_if_over` wherever they poll
-/// whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have
-/// used more than their share, all callers sleep until the excess is paid back or a stop is requested. On average over
-/// time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members may be called
-/// from any thread.
+/// Threads of the search call `enter` and `leave`. Between `enter` and `leave`, a thread calls `pause_if_over` wherever
+/// it polls whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the
+/// threads have used more than their share, all callers sleep until the excess is paid back or a stop is requested. On
+/// average over time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members
+/// may be called from any thread.
 class processor_share {
 public:
     /// `processors` is the processor time per wall-clock time. For example, 0.5 stands for half of one processor.
@@ -49,8 +49,8 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts at most about as
-    /// long.
+    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts little longer than
+    /// `burst`.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {

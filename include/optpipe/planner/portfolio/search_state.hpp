@@ -31,7 +31,7 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// A stop request here says that nobody will read the results. After it, even work in progress may be dropped.
+    /// A stop request here says that nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.

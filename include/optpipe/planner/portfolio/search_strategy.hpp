@@ -37,8 +37,8 @@ struct strategy_traits {
     bool knows_pairs = false;
     /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
     bool knows_storage_options = false;
-    /// Whether the strategy should also search with one storage option for all microbatches. Matters only for
-    /// strategies with `knows_storage_options`, because all others search only in this way.
+    /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
+    /// Strategies without `knows_storage_options` always search in this way.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;

@@ -29,7 +29,7 @@ struct over_memory_parameters {
     /// needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// The factor to try if all other factors are too large, so that their schedules can't be made to fit.
+    /// The factor to try if no schedule for a larger factor can be made to fit in memory.
     double last_factor = 1.1;
     /// At the end, factors around the best factor are tried. The distance from the best factor is halved from
     /// `first_step` down to `finest`.
@@ -50,7 +50,7 @@ struct over_memory_parameters {
 
 namespace detail {
 
-/// Makes published schedules for more memory than there is, and offloads stashes until the schedules fit.
+/// Makes published schedules for more memory than there is, and offloads stashes until the schedules fit in memory.
 class over_memory_builders {
 public:
     over_memory_builders(search_state& state, std::size_t effort)

@@ -15,8 +15,8 @@
 namespace optpipe {
 
 /// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
-/// always the same. If a time slice ends earlier, the strategy offers the largest objective that has been refuted as a
-/// bound. The next slice is longer, and continues from this bound.
+/// always the same. If a time slice ends earlier, the strategy offers a bound, the largest objective that has been
+/// refuted. The next slice is longer, and continues from this bound.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";

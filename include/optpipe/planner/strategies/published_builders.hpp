@@ -66,10 +66,10 @@ struct builder_parameters {
     /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. The few trials of the constructive planner show which options are promising. This helps if no other
-    /// builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were better
-    /// with this share, 16 plans were worse, and steps were 0.4 % shorter on average. On thirty models with 3 s each,
-    /// 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter. The share itself isn't tuned.
+    /// builders. The few trials of the constructive planner show which options are promising. This is useful if no
+    /// other builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were
+    /// better with this share, 16 plans were worse, and steps were 0.4 % shorter on average. On thirty models with 3 s
+    /// each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
@@ -89,8 +89,8 @@ struct builder_parameters {
     /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
     /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
     /// and steps were 0.6 % shorter on average. On seventeen models with one stage per rank, the last run made steps
-    /// 0.1 % longer on average. On four models without recomputation and five seeds, it made steps 0.7 % longer on
-    /// average, so it is skipped for such models.
+    /// 0.1 % longer on average. On four models without recomputation and five seeds, the last run made steps 0.7 %
+    /// longer on average, so models without recomputation skip the last run.
     std::size_t options_built_further = 3;
     /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
     /// options with which the constructive planner runs. A cell takes about 7 µs.
@@ -220,7 +220,7 @@ private:
     };
 
     /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. If
-    /// there is no deadline, this function doesn't run the constructive planner. The caller runs it later.
+    /// there is no deadline, the caller runs the constructive planner later, in place of this function.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
