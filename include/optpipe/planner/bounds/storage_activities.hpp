@@ -36,7 +36,7 @@ struct activity_window {
 /// The least time and memory that a microbatch needs with one storage option of a stage. Sizes are in cells of the
 /// rank's memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
 /// that is followed at once by its W. If a split backward would hold more memory than a full B, the option appears
-/// twice, with I and W and with the full B. The full B counts as a gradient without W.
+/// twice: once with I and W, and once with the full B. The full B counts as a gradient without W.
 struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;

@@ -100,8 +100,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound. `low` and `high` limit the use of each option. `shares` has the use of each option
-    /// at the optimum of the relaxation.
+    /// A node of branch and bound. `low` and `high` limit the number of microbatches that use each option. `shares` has
+    /// this number at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};

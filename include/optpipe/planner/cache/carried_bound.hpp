@@ -35,9 +35,9 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// returned factor. The factor is the largest possible, but at most 1. The factor is 0 if `known` ever holds more
 /// memory than `asked`, on the device or the host, or has an operation that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The memory that stays on the device and the memory that is transferred are compared. The memory that stays and
-    // the memory that is transferred sum to an option's `held`. Activations that are recomputed are compared as part of
-    // `stashes`.
+    // The memory that stays on the device and the memory that is transferred are compared. An option's `held` is the
+    // sum of the memory that stays and the memory that is transferred. Activations that are recomputed are compared as
+    // part of `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -118,7 +118,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// the part left on the device until the reload starts, and then `held` again. From the start of a recomputation, a
 /// stash takes the size of the activation. A stash is never larger with the option of `known` than with the option of
 /// `asked`, neither on the device nor on the host. An operation of the option of `known` takes the place of the same
-/// operation of the option of `asked`. It starts at the same time and ends no later. Operations that the option of
+/// operation of the option of `asked`, starts at the same time, and ends no later. Operations that the option of
 /// `known` lacks are left out. Thus dependent operations don't start too early, lanes run one operation at a time, and
 /// memory is freed no later. Further options of `known` don't matter, because they could only make schedules of `known`
 /// shorter. If `asked` has an option that no option of `known` can replace, no bound follows.

@@ -170,8 +170,8 @@ private:
     /// Continues the current slice. Returns false if the round is over and all its searches were complete.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule is often found after few conflicts. If one is found, the rest of the slice is used to
-            // find the next schedule.
+            // A better schedule is often found after few conflicts. If a better schedule is found, the rest of the
+            // slice is used to find the next one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else

@@ -55,8 +55,9 @@ struct order_search_parameters {
     /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
     /// made only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
     /// seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72 random problems were as
-    /// short with 2 % as with 10 %, and the search took 0.7 times as long. Without moves of several microbatches, 4
-    /// ranks × 16 microbatches with pairs of 2.75 in DualPipeV's memory took 95.25 instead of 93.75 to 94.5.
+    /// short with 2 % as with 10 %, and the search took 0.7 times as long. Without moves of several microbatches, the
+    /// best step for 4 ranks × 16 microbatches, pairs of length 2.75 and the memory of DualPipeV took 95.25. With moves
+    /// of several microbatches, this step took 93.75 to 94.5.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;

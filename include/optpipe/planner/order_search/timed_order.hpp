@@ -590,7 +590,7 @@ private:
     std::vector<double> tail_;
     /// The weighted mean end of the ranks if no rank were ever idle.
     double least_mean_ = 0.0;
-    /// The amount by which a pair that the edit makes reduces `least_mean_`.
+    /// Reduction of `least_mean_` by the pair that the edit makes.
     double saved_mean_ = 0.0;
     double value_ = never; ///< without the price of excess memory
     double objective_ = never;

@@ -27,7 +27,7 @@ struct pair_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried. Half of the orders are tried in the first round.
     std::size_t moves = 2'000'000;
-    /// The least number of moves in a round. If half of the remaining moves are more than this, a round has half of the
+    /// The least number of moves in a round. While more than twice this number of moves remain, a round has half of the
     /// remaining moves.
     std::size_t moves_of_round = 150'000;
     /// A round begins at a random temperature between the first two values, with equal probability for each order of

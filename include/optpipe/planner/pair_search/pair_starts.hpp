@@ -102,7 +102,8 @@ struct pair_start {
     /// exceeds its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a
     /// share of its limit). The factor 1/2 is a guess.
     double value = 0.0;
-    /// The best schedule found until now that meets the memory limits. Empty if no such schedule has been found.
+    /// The best schedule found until now that meets the memory limits. Empty until a schedule that meets the memory
+    /// limits is found.
     schedule best{};
 };
 

@@ -26,7 +26,7 @@ namespace optpipe::detail {
 /// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
 /// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
-/// `allows` decides exactly whether any division leaves each rank enough time. The decision goes from rank to rank, and
+/// `allows` decides exactly whether any division leaves each rank enough time. `allows` goes from rank to rank, and
 /// keeps all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
 public:
@@ -102,7 +102,7 @@ private:
         duration forward{};
         duration gradient{};
     };
-    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of these
+    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of the
     /// ranks end at `second` (in a loop), or begin at `second` (in a v).
     struct ends {
         std::size_t first = 0;

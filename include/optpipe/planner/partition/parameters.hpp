@@ -19,9 +19,9 @@ struct partition_parameters {
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// as long as the first plan of the same pipeline took to come within `nearness` (relative) of its own result. The
-    /// first schedules of large problems say little. If all partitions are listed, each partition is tried, because a
-    /// later plan takes at most the time for short plans, divided by the number of partitions. Any later plan takes at
-    /// least 1 / `most_plans_in_time` of the time for short plans.
+    /// first schedules of a large problem say little about the partition. If all partitions are listed, each partition
+    /// is tried, because a later plan takes at most the time for short plans, divided by the number of partitions. Any
+    /// later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;

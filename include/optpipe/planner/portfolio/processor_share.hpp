@@ -49,8 +49,8 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts little longer than
-    /// `burst`.
+    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts for at most about
+    /// this time.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {

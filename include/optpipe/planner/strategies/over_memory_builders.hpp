@@ -121,7 +121,7 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor. Tries a few values at first, and values around the best of them afterwards.
+    /// Searches the memory factor. Tries a few values, and then values around the best one.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);

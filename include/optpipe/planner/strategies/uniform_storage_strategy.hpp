@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// The problems that result from using one storage option for all microbatches (`uniform_problem`), each with its own
-/// search. All strategies share these searches.
+/// search. All strategies share the searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
