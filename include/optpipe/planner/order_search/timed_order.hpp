@@ -151,8 +151,7 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may have passed the partner without marking
-                                                                // its inputs
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may have missed the partner's inputs
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
