@@ -69,8 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned again, for longer. Each round keeps half of these problems (successive
-    /// halving).
+    /// Number of problems that are planned again in the first round, for longer. Each round plans half of the problems
+    /// of the previous round (successive halving).
     std::size_t finalists = 2;
 };
 
@@ -130,8 +130,8 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans, in ascending order of their bounds, all problems that may have
-    /// the best plan.
+    /// Computes the bounds of all problems. The problems that may have the best plan are then planned, in ascending
+    /// order of bounds.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -177,9 +177,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans the `kept` unsettled problems with the best plans again, for longer. If there are fewer unsettled
-    /// problems, all of them are planned. If `kept` is 1, the best problem gets all remaining time. If `kept` is
-    /// larger, the best problems share half of the remaining time.
+    /// Plans at most `kept` unsettled problems again, for longer, beginning with the best plan. If `kept` is 1, the
+    /// best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

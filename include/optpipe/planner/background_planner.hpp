@@ -38,9 +38,10 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of its threads' processor time that the planner may use on average, in (0, 1] (`processor_share`).
     double share = 1.0;
-    /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
-    /// report nothing. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as
-    /// found. Contract: the returned schedule is valid for the problem. Invalid schedules are never published.
+    /// Called with each better schedule before it is reported. The planner reports the schedule that `adapt` returns.
+    /// If `adapt` returns null, nothing is reported. The planner's threads call `adapt`, one call at a time. If unset,
+    /// schedules are reported as found. Contract: the returned schedule is valid for the problem. Invalid schedules are
+    /// never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
@@ -245,7 +246,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // `improve` has reported this schedule already, unless the search returns another schedule in the end, as with
+    // `improve` has already reported this schedule, except if the search replaced it at the end, as with
     // `plan_options::robust`.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {

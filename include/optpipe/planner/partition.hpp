@@ -20,9 +20,9 @@ namespace optpipe {
 /// few partitions, the search tries all partitions that may be better, and proves that none is better than the result.
 ///
 /// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no
-/// tried partition has memory for one microbatch at a time, the refusal is that of the partition that lacks the least
-/// memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the
+/// `options.start` isn't used. `progress` is called only when one best partition is left, which is planned for longer.
+/// If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that lacks the
+/// least memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the
 /// problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
@@ -31,10 +31,10 @@ namespace optpipe {
                                                      const plan_options& options = {});
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
-/// edges, pins or `together` don't allow these counts, the closest partition that they allow is planned
-/// (`partition_plan::layers`). Refused if edges, pins and `together` allow no partition, or if one microbatch at a time
-/// doesn't fit in memory. Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline,
-/// and `counts` has a number for each of its stages.
+/// edges, pins or `together` don't allow `counts`, the closest allowed partition is planned (`partition_plan::layers`).
+/// Refused if edges, pins and `together` allow no partition, or if one microbatch at a time doesn't fit in memory.
+/// Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and `counts` has a
+/// number for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

@@ -24,12 +24,12 @@ namespace optpipe {
 /// How to plan. All limits hold at once.
 struct plan_options {
     /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a time
-    /// limit, the search does a fixed amount of work, which takes one second to a few seconds. The plan then depends
-    /// only on the problem and the seed.
+    /// limit, the search does a fixed amount of work, which takes one second to a few seconds. Without a time limit,
+    /// the plan depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads. A number of 0, or above the number of cores, means one thread per core.
     std::size_t threads = 0;
-    /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
+    /// Counts the processor time of all threads of the search, and may limit this time. If null, processor time is
     /// neither counted nor limited.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
@@ -37,11 +37,11 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan. This option is for callers that read the
-    /// plans from `progress`. If false, making and checking the returned plan takes another tenth of a second on large
-    /// problems.
+    /// plans from `progress`. Without this option, `plan` makes and checks a plan after a stop request, which takes a
+    /// tenth of a second on large problems.
     bool stops_without_plan = false;
-    /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
-    /// or a stop request ends the search. Searches without a time limit are always deterministic.
+    /// Whether the plan depends only on the problem and the seed, whatever the number of threads. A plan may still vary
+    /// if the time limit or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// The largest number of distinct pairs (stages and kind of the backward) on a rank. A framework may have to
     /// compile each distinct pair. If a published schedule or the start has more distinct pairs, the pairs that save
@@ -52,8 +52,8 @@ struct plan_options {
     /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
     /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their indices
     /// in the lists, not by their names. If microbatches differ, the schedule may have been made for other microbatches
-    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory. Call
-    /// `carry_over` first to find out whether the problem can.
+    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory.
+    /// `carry_over` tells in advance whether the problem can execute the schedule.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The

@@ -193,8 +193,8 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // Computing bounds takes a second on problems of a million cells, and adapting entries of the cache some
-        // hundredths of a second. Most of the time is left to find a schedule.
+        // Computing bounds takes a second for a million cells. Adapting entries of the cache takes some hundredths of a
+        // second. Most of the time is left to find a schedule.
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
@@ -247,9 +247,10 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
-    /// less than a second, but in time slices it would be spread over the complete search. Without a time limit, the
-    /// strategy gets the effort of its first slice now, and more effort in later batches of the portfolio.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. All its effort
+    /// takes less than a second, but time slices would spread the effort over the complete search. Without a time
+    /// limit, the strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy
+    /// more effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -284,10 +285,11 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Improves the start for a moment on all threads, before the strategies share the time. A plan with a short time
-    /// limit thus spends all its time here. If microbatches differ, the start may be a plan for other microbatches. Each
-    /// thread then runs dispatchers in half of the moment. They take only the order in which microbatches enter from the
-    /// start, because a dispatcher adapts to other costs better than a complete order does. `order_search` gets the rest.
+    /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
+    /// time. If the time limit is shorter than `moment`, `plan` does nothing else. If microbatches differ, the start
+    /// may be a plan for other microbatches, so half of the time goes to dispatchers. Dispatchers keep only the order
+    /// in which microbatches enter, because they adapt to other costs better than a complete order does. `order_search`
+    /// gets the remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -318,8 +320,8 @@ private:
         parallel::workers{threads_, work}.run(threads_);
         log_.add(order_strategy::name, watch.seconds());
     }
-    /// Runs dispatchers until the deadline. On every second thread, microbatches enter at first as in `given`; on the
-    /// others, the longest are in the middle.
+    /// Runs dispatchers until the deadline. On every second thread, microbatches first enter in the order of `given`.
+    /// On the remaining threads, the longest microbatches are in the middle of the order.
     void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
         search_state view{state_, limits, std::string{adaptive_strategy::name}};
         const stop_when late{[&] { return view.done(); }};
@@ -331,8 +333,8 @@ private:
             if (best.found()) view.offer(*best, adaptive_strategy::name);
         });
     }
-    /// Adds strategies that search the problems with one storage option for all microbatches. A deterministic search
-    /// leaves these strategies out, because they share results as soon as they find them.
+    /// Adds strategies that search with one storage option for all microbatches. A deterministic search doesn't use
+    /// these strategies, because the strategies share results at once.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
@@ -354,7 +356,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // With the same effort, the search would find the cached plan again. More time may give a better plan.
+            // Without a time limit, a search with at most the effort of the cached plan would find no better plan.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }
@@ -366,7 +368,7 @@ private:
         is_cached_ = is_cached_ || (cached_ == cache_use::exact && state_.settled());
         log_.add(cached, watch.seconds());
     }
-    /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
+    /// Offers orders of the cache entry, adapted to the problem. Returns whether any adapted order is executable.
     bool offer_adapted(const cache_entry& entry) {
         constexpr std::size_t enough = 3; // later orders differ little from the first ones
         std::size_t executable = 0;
@@ -484,7 +486,7 @@ private:
     const plan_options& options_;
     /// Whether the problem is plain, so that all searches apply.
     bool is_plain_;
-    /// End of the time limit. The search ends earlier, to leave time for cheaper storage options.
+    /// End of the time limit. The search ends before `end_`, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;

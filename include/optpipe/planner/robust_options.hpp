@@ -12,11 +12,11 @@ struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// The percentile to minimize, in (0, 100].
     double percentile = 95.0;
-    /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
-    /// in fewer steps if these would take more than a tenth of the time limit.
+    /// Number of random steps in which schedules are compared. The best schedule is confirmed in 10 · `samples` further
+    /// steps, or in the number of steps that a tenth of the time limit allows.
     std::size_t samples = 100;
-    /// If there is no time limit, the search ends after its comparisons of moves have timed this number of operations.
-    /// 10 million take one or two seconds.
+    /// Number of operations to time when the search compares moves, if there is no time limit. 10 million take one or
+    /// two seconds.
     std::size_t effort = 10'000'000;
 };
 

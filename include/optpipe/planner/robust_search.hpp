@@ -36,16 +36,16 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile. The latest (and best) schedules found on the way to the plan
-    /// without noise and to the plan with slack are ranked.
+    /// Number of schedules that are ranked by percentile. The candidates are the best schedules found while planning
+    /// without noise, and while planning with slack.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
-    /// A rejected move is assumed to need samples / `samples_per_look` samples on average.
+    /// A rejected move is assumed to need 1 / `samples_per_look` of the samples on average.
     std::size_t samples_per_look = 10;
-    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
-    /// These steps take at most the share `confirmation_share` of the time limit, but there are at least
-    /// `least_confirmation` steps, so that percentiles are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The confirmation takes at most the
+    /// share `confirmation_share` of the time limit, but has at least `least_confirmation` steps, so that percentiles
+    /// are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
@@ -67,9 +67,9 @@ public:
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Accepts the order if its percentile is less than the best order's, or if the percentiles are equal and its mean
-    /// is less. The means are needed because many moves change little in the slowest steps. Returns whether the order
-    /// was accepted. Contract: `simulate` accepts the order.
+    /// Accepts the order if its percentile is less than the percentile of the best order. If the percentiles are equal,
+    /// the lower mean decides, because many moves change little in the slowest steps. Returns whether the order was
+    /// accepted. Contract: `simulate` finds no fault in the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -170,11 +170,11 @@ inline compared_times compare_orders(const problem& p, const order& first, const
     return times;
 }
 
-/// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks. Ranks the
-/// schedules found on the way by their percentiles in the same random steps. Improves the best schedule by moves that
-/// lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
-/// reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if there is
-/// one, and otherwise the plan without noise.
+/// Plans for a percentile, until `end`. The planner plans the problem without noise, and then with slack between ranks.
+/// All schedules found in this way are ranked by their percentiles in the same random steps. Improves the best schedule
+/// by moves that lower the percentile. Returns the improved schedule if further random steps confirm that it is better
+/// than the reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if
+/// there is one, and otherwise the plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;

@@ -10,7 +10,7 @@ namespace optpipe::detail {
 
 /// How the final incumbent gets cheaper storage options (`with_cheaper_storage`).
 struct cheaper_storage_parameters {
-    /// Limit on the number of operations to place. With this limit, the reduction takes at most half a second.
+    /// Limit on the number of operations to place. The default corresponds to half a second at most.
     std::size_t effort = 5'000'000;
     /// Time to place one operation, in seconds. Measured with 32 ranks and 128 microbatches, including the copies of
     /// orders.
@@ -20,8 +20,7 @@ struct cheaper_storage_parameters {
     std::chrono::duration<double> moment{0.02};
     /// The largest share of the time limit that is reserved, in (0, 1). A larger share shortens the search. Not tuned.
     double part = 0.05;
-    /// Estimates of the number of operations of a microbatch on a stage, and of the number of trials per cheaper
-    /// option. Trials of several changes at once are included.
+    /// Estimated number of operations of a microbatch on a stage.
     std::size_t operations_per_cell = 5;
     std::size_t trials_per_option = 2;
 };

@@ -16,7 +16,7 @@ struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
     /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
-    /// offloading. Empty if no such order fits in memory.
+    /// offloading. Empty if one microbatch at a time doesn't fit in memory without offloading.
     std::optional<order> best{};
 };
 
@@ -60,7 +60,7 @@ struct knapsack_choice {
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Index of the choice to which this one adds a stage, and the option of the added stage.
+    /// Index of the choice for the stages before this one, and the option of this stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 
@@ -135,8 +135,8 @@ private:
         }
         return choices;
     }
-    /// Drops each choice that is no better than another one. Choices are sorted by memory, so without transfer times, a
-    /// choice needs to be compared only with the last kept one.
+    /// Drops each choice that is no better than another one. Choices are sorted by memory. If there are no transfers,
+    /// it suffices to compare each choice with the last one that was kept.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
@@ -151,8 +151,8 @@ private:
         }
         choices = std::move(best);
     }
-    /// Merges pairs of neighbouring choices until at most `most_choices_` are left. A merged choice is at least as good
-    /// as either of the two.
+    /// Merges pairs of neighbouring choices until at most `most_choices_` are left. The merged choice of a pair is at
+    /// least as good as both choices of the pair.
     void thin(std::vector<knapsack_choice>& choices) {
         while (choices.size() > most_choices_) {
             std::vector<knapsack_choice> merged;

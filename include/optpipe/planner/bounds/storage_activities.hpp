@@ -26,8 +26,8 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place. The activity is at least `head` after the window's
-/// start, and at least `tail` before its end.
+/// The part of a rank's window in which an activity can take place. The activity runs no earlier than `head` after the
+/// window's start, and no later than `tail` before the window's end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
@@ -36,7 +36,7 @@ struct activity_window {
 /// The least time and memory that a microbatch needs with one storage option of a stage. Sizes are in cells of the
 /// rank's memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
 /// that is followed at once by its W. If a split backward would hold more memory than a full B, the option appears
-/// twice: once with I and W, and once with the full B as a gradient without W.
+/// twice: once with I and W, and once with the full B. The full B counts as a gradient without W.
 struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;
@@ -54,7 +54,7 @@ struct option_needs {
     std::size_t held = 0;
     std::size_t left = 0;
     std::size_t restored = 0;
-    /// Cells that the weight stash takes between I and W.
+    /// Memory of the weight stash between I and W, in cells of the memory grid.
     std::size_t pending = 0;
 };
 
@@ -66,8 +66,8 @@ struct group_needs {
     std::vector<std::size_t> cells{};
 };
 
-/// Adds the needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`), and `windows` are its time
-/// windows, of the whole step or of this rank.
+/// Adds the needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`). `windows` are the time windows of
+/// `relaxed`, for the complete step or for rank `r`.
 template <pipeline_graph Graph>
 void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
                const time_windows<Graph>& windows) {
@@ -98,8 +98,8 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time from the end of a full B to the end of the window. No W follows, but operations that use the
-        // B's gradient do.
+        // The least time from the end of a full B to the end of the window. After the B, operations that use its
+        // gradient follow, but no W.
         const bool hands_on = !p.is_first(s) && !(is_first && p.objective == objective_kind::span);
         is_first = false;
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +

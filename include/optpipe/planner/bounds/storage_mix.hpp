@@ -11,8 +11,9 @@ namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule. The result is at least `known`. There is one linear program
 /// per rank, and one per group of ranks that share a link (`storage_mix_program`). The result is the largest objective
-/// that any of these programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the number of
-/// matrix and knapsack entries that one linear program reads. Contract: `validate` accepts the problem, which is plain.
+/// that one of the linear programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the
+/// number of matrix and knapsack entries that one linear program reads. Contract: `validate` accepts the problem, which
+/// is plain.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -41,8 +42,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether the linear program of rank `r` can't bound more than the rank's work, because no memory limit forces a
-/// choice among options.
+/// Whether no memory limit forces a choice among the options of rank `r`, so that the linear program of the rank gives
+/// no better bound than the rank's work.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;
     for (const stage s : p.graph.all_stages())
@@ -68,10 +69,11 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// First the groups of a single rank, except ranks without a choice. After these, for each link, the group of ranks
-/// that share the link. The last ranks come first, because most problems are bounded by the epilogues of these ranks,
-/// and a known bound shortens the work on the other groups. If the objective is the span, ranks aren't grouped, because
-/// their windows begin at different times.
+/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. After these groups,
+/// there is one group for each link, with the ranks that share the link. The last ranks come first, because most
+/// problems are bounded by the epilogues of these ranks, and a known bound shortens the work on the other groups. If
+/// the objective is the span, there are no groups for links, because windows of different ranks begin at different
+/// times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

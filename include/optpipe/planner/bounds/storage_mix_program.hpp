@@ -29,40 +29,46 @@ struct copy_rules {
 /// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
 /// valid schedule.
 ///
-/// The program minimizes T. Some variables are shares x ≥ 0: one for each stage and option, of the microbatches that
-/// use the option (an integral number of microbatches). The other variables are the times that the rank spends in each
-/// state. A state has at most one running operation, at most one copy (or one in each direction), and a multiset of
-/// waiting stashes that fit in memory together. Such multisets are like the patterns that fit a roll in Gilmore and
-/// Gomory's cutting stock problem. The window of length T is divided at the times at which an activity becomes possible
-/// or impossible (`time_windows`). The parts at both ends have fixed lengths.
+/// The program minimizes T, the length of the rank's window. For each stage and option, there is a variable x ≥ 0, the
+/// share of the microbatches that use the option. A share stands for an integral number of microbatches. The other
+/// variables are the times that the rank spends in each state. A state has at most one running operation, at most one
+/// copy (or one in each direction), and a multiset of waiting stashes that fit in memory together. Such multisets are
+/// like the patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided at the times
+/// at which an activity becomes possible or impossible (`time_windows`). All parts except the middle one have fixed
+/// lengths.
 ///
-/// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. It takes its
-///   full size while it is copied or recomputed, or if it is kept. While it is offloaded, it takes the size of the
-///   part left on the device. A stash that doesn't fit in host memory isn't offloaded. Otherwise, host memory isn't
-///   counted.
-/// - At an instant t between two parts of the window, the stashes on the device also fit in memory together.
-///   Operations may be partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the
-///   durations. Then at least F/f − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i
-///   have been recomputed, and at most O/o − R/r are offloaded. Counted from the end of the window, the inequalities
-///   hold with opposite signs, because each operation runs for all microbatches in total. So only few forwards can
-///   run before the first gradient, and only few weight gradients after the last gradient.
+/// *Operations.* Each operation of an option runs for as long as the option's share of the microbatches needs.
 ///
-/// - If several ranks share a link, their windows are divided at the same times, and T is common. In each part, the
-///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) together last no
-///   longer than the part, because a link carries one copy at a time.
+/// *Stashes.* At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. A
+/// stash takes its full size if it is kept, and while it is copied or recomputed. An offloaded stash takes the size of
+/// the part left on the device. A stash that doesn't fit in host memory isn't offloaded. Apart from this rule, host
+/// memory isn't counted.
 ///
-/// States are columns, priced by a knapsack problem over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥
-/// 0 of the link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most
-/// valuable state + ν) − Σ_instants (most valuable stashes), where a copy costs ν. The bound is scaled such that the
-/// middle part, which grows with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
+/// *Instants.* At each instant t between two parts of the window, the stashes on the device fit in memory together, and
+/// operations may be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight
+/// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of these
+/// operations. Then at least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c −
+/// I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same
+/// inequalities hold with opposite signs, because each operation runs for all microbatches in total. So only few
+/// forwards can run before the first gradient, and only few weight gradients after the last gradient.
+///
+/// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
+/// A link carries one copy at a time. So in each part of the window, states with a copy in the same direction last in
+/// total at most as long as the part. If the link is half duplex, states with a copy in any direction last in total at
+/// most as long as the part.
+///
+/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, and let
+/// ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give the Lagrangian bound (least cost
+/// of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) − Σ_instants (most valuable stashes). The
+/// multipliers are scaled so that (Σ_ranks most valuable state + ν) is at most 1 in the middle part, whose length grows
+/// with T. The simplex method only proposes λ and ν. The bound is computed by the formula.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. A share of `work` is reserved for branch and bound, which
-    /// makes the numbers of microbatches integral. Branch and bound visits the node with the least bound first.
+    /// A lower bound on the objective, at least `known`. The function reserves a share of `work` for branch and bound,
+    /// which finds integral numbers of microbatches. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -94,8 +100,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// A node of branch and bound. A node limits the number of microbatches that use each option, and has the numbers
-    /// of microbatches at the optimum of the relaxation.
+    /// A node of branch and bound. `low` and `high` limit the number of microbatches that use each option. `shares` has
+    /// this number at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -162,15 +168,15 @@ private:
     static constexpr double optimality = 1e-7;
     /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Parts of the window that are shorter than this, relative to `known`, come from rounding.
+    /// Parts of the window that are shorter than `time_share` · `known` come from rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window. `from` and `to` are counted from the window's start in the head, and from its end in the
-    /// tail. The middle part lies between head and tail. `rows` has one row for each rank. `link` has one row for each
-    /// direction, or twice the same row.
+    /// A part of the window. In the head, `from` and `to` are counted from the window's start. In the tail, `from` and
+    /// `to` are counted from the window's end. The middle part lies between head and tail. `rows` has one row for each
+    /// rank. `link` has one row for each direction, or twice the same row.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -178,7 +184,7 @@ private:
         std::vector<std::size_t> rows{};
         std::array<std::size_t, 2> link{no_row, no_row};
     };
-    /// A moment of a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
+    /// A time in a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
     struct instant {
         std::size_t rank = 0;
         int side = 1;
@@ -223,8 +229,9 @@ private:
         }
     }
 
-    /// Whether `at` is the earliest time of a gradient of the rank or, counted from the end, the latest time of a
-    /// forward or a gradient.
+    /// Whether stashes are counted at the instant `at` (see `instant`). On the side of the window's start, `at` must be
+    /// the earliest start of a gradient. On the side of the window's end, `at` must be the latest end of a forward or a
+    /// gradient.
     [[nodiscard]] bool counts_stashes(std::size_t r, int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -290,7 +297,7 @@ private:
     }
     [[nodiscard]] static std::size_t waiting_cells(const option_needs& n) { return n.offloads ? n.left : n.held; }
 
-    /// The columns of T, and of each option's share.
+    /// The column of T, and one column for the share of each option.
     [[nodiscard]] std::vector<column> share_columns() {
         std::vector<column> columns{{1.0, {}}};
         const auto& middle = intervals_.back();
@@ -310,8 +317,8 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. The added columns make the
-    /// program feasible, whatever other columns are missing.
+    /// Adds columns that run everything in the middle of the window, one after the other. With these columns, the
+    /// program always has a solution.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -330,8 +337,8 @@ private:
         }
     }
 
-    /// Activity k of option i runs for one unit of time (in units of `known`) in interval j: visits the effect on each
-    /// row.
+    /// Visits the effect of a running activity on each row. Activity `k` of option `i` runs for one unit of time (in
+    /// units of `known`) in interval `j`.
     template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
@@ -403,7 +410,7 @@ private:
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
     }
     /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign.
-    /// Multipliers of links become nonpositive, and all others nonnegative.
+    /// Positive multipliers of links become 0. Negative multipliers of all other inequalities become 0.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -461,7 +468,7 @@ private:
         if (best > -multipliers[j.rows[r]] + optimality) add_state(j, r, running, offered.free);
         return best * rounding;
     }
-    /// The most valuable of a stage's stashes that take no memory. Stashes that take memory are packed instead.
+    /// The most valuable of a stage's stashes that take no memory.
     struct free_stash {
         std::size_t id = no_row;
         double value = 0.0;
@@ -474,8 +481,9 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i, under an id of their own. Stashes that take memory are packed. Stashes that take no
-    /// memory count for all microbatches, and only the most valuable stash of each stage is kept.
+    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Among
+    /// stashes that take no memory, only the most valuable stash of each stage is kept. The kept stash counts for all
+    /// microbatches.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
@@ -515,7 +523,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The best choices, one from each list, given the best packing of waiting stashes in the memory that is left.
+    /// The best choices, one from each list. Waiting stashes are packed in the memory that the choices leave free.
     [[nodiscard]] running_state best_running(const choice_lists& lists, std::size_t most_cells) const {
         running_state best;
         double most = packing_.value(most_cells);

@@ -26,7 +26,7 @@ namespace optpipe {
 using operation_sequence = std::vector<operation>;
 
 /// The difference between two storage options. The sizes and times of the options are compared first, with size 0 and
-/// time 0 for a missing transfer. If these numbers are equal, the options differ only if exactly one of them has
+/// time 0 for a missing transfer. Two options with equal sizes and times differ only if exactly one of the options has
 /// transfers.
 struct option_difference {
     double numbers = 0.0;
@@ -67,8 +67,8 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. An order with
-/// operations or options that `p` lacks stays unchanged.
+/// The order `all`, with each forward's storage option copied to the other operations of the same stage and microbatch.
+/// An order with operations or options that `p` lacks stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -152,7 +152,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // This order is always executable, because the new microbatches follow all others, one at a time.
+    // This order is always executable, because the new microbatches run at the end, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -165,8 +165,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all` with only complete pairs marked. A complete pair is a forward and a backward that follow one another
-/// on their rank and that `p.overlaps` lists.
+/// The order `all` with only complete pairs marked. A complete pair is a forward directly followed by a backward on the
+/// same rank, if `p.overlaps` lists the two.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet
@@ -188,7 +188,7 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. The orders use storage options of `p`. Some of these orders may not be executable.
+/// first. The orders use storage options of `p`. Some orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);
@@ -217,8 +217,8 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`.
-/// Contract: no microbatch is a slice.
+/// Orders in which large and small microbatches follow each other as in `of`. Each order has the number of microbatches
+/// of `p`. Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();
     const auto to = p.graph.microbatches();

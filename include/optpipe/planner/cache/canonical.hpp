@@ -35,8 +35,8 @@ struct canonical_option {
 using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
-/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
-/// problems with equal forms have the same schedules, operation by operation, up to the units and the indices of
+/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. If two
+/// problems have equal forms, each schedule of one becomes a schedule of the other by converting units and indices of
 /// storage options.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
@@ -44,12 +44,12 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. After these times come the messages of each edge (forward and backward), the delay of each group,
-    /// and the duration of each pair.
+    /// each stage. The other times in the list are the messages of each edge (forward and backward), the delays of
+    /// groups, and the durations of pairs.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.
-    /// Then come `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and the
-    /// memory of each pair.
+    /// The list also has `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and
+    /// the memory of each pair.
     std::vector<double> stashes{};
     /// Limits of each rank, in units of the largest stash. A limit is infinite if all microbatches together fit in
     /// memory.
@@ -88,7 +88,7 @@ struct canonical_units {
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
 /// The storage options in canonical units, in the order of the problem.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
-/// The time of computation on each microbatch, in canonical units.
+/// The computing time of each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
 /// A short name of `form`. Equal forms have the same name. Forms that differ only by rounding almost always have the
@@ -299,7 +299,7 @@ private:
             equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
         return equal;
     }
-    /// The limit of rank `r` in canonical units. Infinite if all memory that could be held at once fits.
+    /// The limit of rank `r` in canonical units. Infinite if the rank can never hold more memory than the limit.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
         memory_size beside{};
@@ -346,7 +346,7 @@ private:
     bool can_offload_ = false;
 };
 
-/// Numbers that differ by less than the tolerance are in the same bucket or in adjacent buckets.
+/// If numbers differ by less than the tolerance, their buckets are equal or adjacent.
 inline std::uint64_t bucket_of(double value) {
     if (!(value > 0.0)) return 0;
     if (std::isinf(value)) return 1;
@@ -365,7 +365,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // forward, I and W, whose tables come first
+    constexpr std::size_t times = 3; // the first tables: forward, I and W
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

@@ -31,12 +31,13 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
     return factor;
 }
 
-/// The largest factor, at most 1, by which the times of `known` can be multiplied so that `known` can replace `asked`
-/// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
-/// that `asked` lacks.
+/// The option `known` can replace the option `asked` in any schedule if the times of `known` are multiplied by the
+/// returned factor. The factor is the largest possible, but at most 1. The factor is 0 if `known` ever holds more
+/// memory than `asked`, on the device or the host, or has an operation that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The memory that stays on the device and the memory that is transferred are compared. The sum of the two is an
-    // option's `held`. The activation, which a recomputation restores, is among the compared `stashes`.
+    // The memory that stays on the device and the memory that is transferred are compared. An option's `held` is the
+    // sum of the memory that stays and the memory that is transferred. Activations that are recomputed are compared as
+    // part of `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -47,8 +48,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// The largest factor on the times of `known` with which each storage option of `asked` can be replaced by an option of
-/// `known`.
+/// Takes, for each storage option of `asked`, the best `replacing_factor` among the options of `known`. Returns the
+/// least of these factors.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -108,24 +109,25 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 ///
 /// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
 /// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` can be turned
-/// into a schedule of `known` by leaving out the additional microbatches and scaling times by 1/f. This divides the
-/// objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of
-/// the numbers.
+/// into a schedule of `known` by leaving out the additional microbatches and scaling times by 1/f. Scaling by 1/f
+/// divides the objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible
+/// rounding error of the numbers.
 ///
-/// For each storage option of `asked`, `known` must have an option that costs no more. This option replaces the option
-/// of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of the offload.
-/// After the offload, the stash takes only the part left on the device until the reload starts, and then `held` again.
-/// From the start of a recomputation, it takes the activation. None of these sizes, nor the memory on the host, is
-/// larger with the option of `known`. The operations of the option of `known` start at the same times as those of
-/// `asked`, and end no later. Operations that the option of `known` lacks are left out. Thus dependent operations don't
-/// start too early, lanes run one operation at a time, and memory is freed no later. Further options of `known` don't
-/// matter, because they could only make schedules of `known` shorter. If `asked` has an option that no option of
-/// `known` can replace, no bound follows.
+/// For each storage option of `asked`, `known` must have an option that costs no more, to replace it in any schedule. A
+/// stash takes the memory `held` from the forward to the end of the offload. After the offload, the stash takes only
+/// the part left on the device until the reload starts, and then `held` again. From the start of a recomputation, a
+/// stash takes the size of the activation. A stash is never larger with the option of `known` than with the option of
+/// `asked`, neither on the device nor on the host. An operation of the option of `known` takes the place of the same
+/// operation of the option of `asked`, starts at the same time, and ends no later. Operations that the option of
+/// `known` lacks are left out. Thus dependent operations don't start too early, lanes run one operation at a time, and
+/// memory is freed no later. Further options of `known` don't matter, because they could only make schedules of `known`
+/// shorter. If `asked` has an option that no option of `known` can replace, no bound follows.
 ///
-/// If microbatches differ, both problems must have the same number of microbatches. A microbatch of `asked` then stands
-/// for the microbatch of `known` with the same index. The factors of `asked` on memory must not be smaller, and the
-/// least ratio of the other factors lowers the bound. If microbatches differ and there are pairs, only a bound for the
-/// same problem is used, because the factor of a pair is an average, weighted by the durations of its parts.
+/// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
+/// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. For
+/// the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of `known`. If
+/// microbatches differ and there are pairs, only a bound for the same problem is used. The reason is that the factor of
+/// a pair depends on the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,

@@ -28,7 +28,7 @@ struct cache_hits {
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped. `warn` gets a sentence for each such file.
+/// can't be read or written are skipped, and `warn` gets a sentence for each of them.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -121,12 +121,13 @@ public:
 
 private:
     /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. Not
-    /// tuned, like the other limits here.
+    /// tuned.
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
     static constexpr std::size_t most_entries = 256;
-    /// Largest sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
+    /// Largest size of a file's head, and largest size of a file, in bytes. Larger heads and files aren't read, because
+    /// no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -171,9 +172,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan if the entry's microbatches are slices or differ from each other. In all
-    /// other cases, 0. A good plan for very different microbatches may be more useful than a hasty plan for similar
-    /// ones.
+    /// The relative gap of the entry's plan if its microbatches are slices or differ from each other, and 0 otherwise.
+    /// A good plan for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -184,8 +184,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The mean distance of corresponding microbatches. The microbatches of each problem are sorted by work, and those
-    /// with equal positions correspond.
+    /// The mean distance of corresponding microbatches. The k-th microbatch of one problem corresponds to the k-th
+    /// microbatch of the other after both are sorted by work.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);
@@ -212,7 +212,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // the logarithm of the largest ratio, about 20; larger ratios count as this ratio
+        constexpr double most = 3.0; // the largest logarithm of a ratio, for ratios of about 20 and more
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

@@ -74,8 +74,8 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task. `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the microbatch that runs i-th among the microbatches of a list gets the i-th task
-    /// of the list.
+    /// interchangeable microbatches, the i-th task of each list goes to the i-th microbatch of the list in the order of
+    /// `run`.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -144,8 +144,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of two stashes that are used in the order of their forwards, if they are recomputed, offloaded
-    /// or reloaded in the opposite order. Returns whether any tasks were swapped.
+    /// If two stashes are used in the order of their forwards, but recomputed, offloaded or reloaded in the opposite
+    /// order, swaps their tasks. Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -173,7 +173,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its W, so the I of the B ends earlier by the duration of the W.
+        // A B ends when its W ends, so the end of the I is earlier by the duration of the W.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

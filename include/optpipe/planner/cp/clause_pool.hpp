@@ -14,10 +14,10 @@ namespace optpipe::cp {
 
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
-    /// Clauses with more decision levels than this aren't shared, because they prune less, and take as long to
-    /// propagate. On store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds, proofs took 8.5 s with one search, and
-    /// 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and 8 levels,
-    /// proofs took 4.8, 4.3 and 4.7 s.
+    /// The largest number of decision levels of a shared clause. Clauses with more levels prune less, and take as long
+    /// to propagate. On store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds, proofs took 8.5 s with one search,
+    /// and 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and 8
+    /// levels, proofs took 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
     /// Number of clauses that are kept. Older clauses are dropped. The default is the number of clauses that a search
     /// learns before it drops some (`solver_parameters`).
@@ -25,8 +25,8 @@ struct clause_pool_parameters {
 };
 
 /// Learned clauses of several searches of one model. The searches may have different limits on the objective. Each
-/// clause holds for objectives up to the limit under which it was learned. As in parallel SAT solvers (ManySAT: Hamadi,
-/// Jabbour and Sais 2009), only clauses with few decision levels are shared (Audemard and Simon 2009).
+/// clause holds for objectives up to the limit under which it was learned. Only clauses with few decision levels are
+/// shared, as in the parallel SAT solver ManySAT (Hamadi, Jabbour and Sais 2009; Audemard and Simon 2009).
 ///
 /// Searches on several threads may use the pool at the same time, each through its own `member`.
 class clause_pool {

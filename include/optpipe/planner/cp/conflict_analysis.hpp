@@ -22,7 +22,7 @@ struct learned_clause {
 };
 
 /// Learns the clause of the first unique implication point among the choices. Bounds are replaced by their reasons
-/// until only choices are left. A bound is only explained up to the value that is needed.
+/// until only choices are left. The explanation of a bound covers only the value that the conflict needs.
 class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
@@ -58,8 +58,8 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
-    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict.
-    /// Such conflicts exist because propagation isn't complete: a fact may be derived on a higher level than its
+    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict. A
+    /// conflict may involve no choice of its highest level, because a fact may be derived on a higher level than its
     /// reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
@@ -120,7 +120,7 @@ private:
         ++(trail[place].level == level_ ? here_ : below_);
     }
 
-    /// Resolves until one choice of the highest level is left. Returns false if no such choice is left.
+    /// Resolves until one choice of the highest level is left. Returns false if no choice of the highest level is left.
     template <class Bump> bool resolve(const trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
@@ -164,7 +164,8 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the clause's literals imply every reason of `what`, a fact that holds since entry `at` of the trail.
+    /// `what` is a fact that holds since entry `at` of the trail. Returns whether the literals of the clause imply all
+    /// reasons of `what`.
     bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);
@@ -229,8 +230,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies it, if that is known. The second list has the entries
-    /// with a known answer.
+    /// `implied_` says for each entry of the trail whether the clause implies the entry, or that this hasn't been
+    /// decided. `asked_` lists the decided entries.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -28,26 +28,26 @@ namespace optpipe {
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
     /// Number of conflicts per slice in the first round. In each round, each search gets one slice. With short slices,
-    /// the search switches often between incumbent and bound. With long slices, a search makes more use of the clauses
-    /// that it learns. Not tuned.
+    /// searches for the incumbent and for the bound alternate more often. With long slices, each search makes more use
+    /// of the clauses that it learns. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts in searches for the incumbent per conflict in searches for bounds. Each search for a bound
-    /// starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower
-    /// bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor
-    /// time each. Four incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to
-    /// 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came
-    /// later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// A slice of a search for the incumbent has this many times the conflicts of a slice of a search for bounds. Each
+    /// search for a bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to
+    /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
+    /// s of processor time each. Four incumbents were better, one more problem got an incumbent, and three bounds were
+    /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower,
+    /// and no proof came later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
-    /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
-    /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
+    /// Cost of setting up a solver, in propagation steps per clause and per variable. Setting up 1,570,000 clauses and
+    /// variables took 0.27 s, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more tasks are refused. Building the model can't be interrupted, and its time grows with the
-    /// square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
+    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted, and its time
+    /// grows with the square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
     /// Limit on the number of clauses that link the microbatches of consecutive stages in the exact model
     /// (`stage_storage`). The clauses take tens of megabytes.
@@ -97,15 +97,15 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 /// Whether the exact model has too many clauses that link microbatches.
 [[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
-    if (!is_plain(p)) return false; // the models of other problems have no such clauses
+    if (!is_plain(p)) return false; // only models of plain problems have clauses that link microbatches
     const auto m = p.graph.microbatches();
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
 /// better schedules. Searches for the bound test objectives near the bound, and raise the bound if these objectives are
-/// infeasible. All searches on a state share learned clauses, even if they belong to different objects of this class.
-/// `run` resumes where the last call stopped.
+/// infeasible. Learned clauses are shared by all searches on a state, also between several objects of this class. `run`
+/// resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -146,7 +146,7 @@ private:
         bounding_.emplace(*problem_, form);
         return true;
     }
-    /// Makes the first searches. Returns false if the bound at the root isn't complete yet.
+    /// Makes the first searches. Returns false if the search for the bound at the root is still incomplete.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
@@ -167,12 +167,11 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
-    /// do.
+    /// Continues the current slice. Returns false if the round is over and all its searches were complete.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule is often found after few conflicts. The rest of the slice is then used to find the next
-            // schedule.
+            // A better schedule is often found after few conflicts. If a better schedule is found, the rest of the
+            // slice is used to find the next one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -207,8 +206,8 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks, plus the rounding error. If the target is
-    /// infeasible, no improvement exists.
+    /// The target of the search in ticks, plus the rounding error. If no schedule reaches the target, no improvement
+    /// exists.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = bounding_->time();
@@ -265,7 +264,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // the next limit is lower
+                root_feasible_ = root_probe_->limit(); // each objective that is probed later is lower
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -309,9 +308,9 @@ private:
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
-    /// Searches for a schedule whose objective exceeds the bound by at most a fraction of the gap. The fraction is
-    /// halved after a timeout, and doubled after a refutation. Returns false if the bound has reached the least
-    /// feasible objective.
+    /// Searches for a schedule whose objective exceeds the bound by at most 1 / `gap_divisor_` of the gap.
+    /// `gap_divisor_` is doubled after a timeout, and halved after a refutation. Returns false if the bound has reached
+    /// the least feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -322,7 +321,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // With the smallest fraction, the search continues in later slices until it has an answer.
+            // With the largest divisor, the search continues in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -340,7 +339,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // A solver that has given up takes no steps, so the conflicts that it reports count instead.
+        // If the solver has given up, it takes no steps, so its conflicts are counted as steps.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
@@ -373,20 +372,21 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
-    /// Index of the search that has the current slice (the search for the bound comes last), and number of conflicts at
-    /// which the slice ends.
+    /// `search_` is the index of the search that has the current slice. The search for the bound comes last. The slice
+    /// ends when the number of conflicts is `slice_end_`.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Number of conflicts and of propagation steps until now, and the limits at which the current call ends.
+    /// Numbers of conflicts and of propagation steps until now. The current call ends when one of the numbers reaches
+    /// its limit.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The paused searches of a state, which no call is running.
+/// The searches of a state that are paused because no call is running them.
 class paused_searches {
 public:
     /// Takes out a paused search. Null if no search is paused.
@@ -414,13 +414,13 @@ private:
 /// programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
-/// schedule of the best builder. Returns when the search is complete or a limit is reached. Large problems are refused.
-/// The call then returns at once, with the structural bound. A problem is large if its number of operations, including
-/// all operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
+/// schedule of the best builder. Returns when the search is complete or a limit is reached. For a large problem, the
+/// call returns at once, with the structural bound. A problem is large if its number of operations, including all
+/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
 /// options recompute and there are many microbatches.
 ///
-/// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
-/// with the seed and parameters of that call. Concurrent calls have separate searches, which share learned clauses.
+/// The search of a call that has returned is kept in the state. The next call with this state resumes the kept search,
+/// with its old seed and parameters. Concurrent calls have separate searches, which share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

@@ -17,9 +17,10 @@ namespace optpipe::cp {
 /// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
-/// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
-///   one-machine bound (Carlier 1982).
-/// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
+/// - *Overload*: the tasks that must lie within an interval must fit into the interval (Carlier 1982).
+/// - *Edge finding*: a task that can't run among others runs before or after all of them (Carlier and Pinson 1989).
+///
+/// Applied to all intervals, the overload rule gives the preemptive one-machine bound.
 class disjunctive {
 public:
     explicit disjunctive(const model& m)
@@ -162,7 +163,7 @@ private:
         orders_[at.machine][1].set(first, second, known);
     }
 
-    // In reversed time, a task starts at minus the end that it has in forward time.
+    // In reversed time, a task's start is the negative of its end in forward time.
     ticks head_of(const trail& trail, task_index t) const {
         return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
     }
@@ -288,7 +289,7 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by `deadline`. Contract: `last`
     /// can't run before or among these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
@@ -320,7 +321,8 @@ private:
     const model* model_;
     jagged_array<std::uint32_t> of_task_;
     jagged_array<pair_place> places_;
-    /// The numbers of undecided orders, first per machine and job, then per machine.
+    /// `open_` has the number of undecided orders of each job, indexed by machine and job. `all_open_` has the number
+    /// of undecided orders of each machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
     /// The known orders of each machine, forwards and backwards in time.

@@ -15,8 +15,8 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. Otherwise, quantities are rounded to a fine unit, and a sum of n quantities has an error of at most n/2
-/// units.
+/// quantities. If there is no such decimal unit, quantities are rounded to a fine unit, and the error of a sum of n
+/// quantities is at most n/2 units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
@@ -32,7 +32,7 @@ public:
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸, which no sum reaches.
+    /// Rounds down, after adding a tolerance. The result is clamped to ±10¹⁸, which no sum reaches.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
         constexpr double most = 1e18; // larger than all sums, which have 55 bits
@@ -58,7 +58,7 @@ private:
             common = std::gcd(common, static_cast<std::int64_t>(full));
             are_zero = are_zero && v == 0.0;
         }
-        if (common == 0 && !are_zero) return false; // the quantities aren't zero, but far below the unit
+        if (common == 0 && !are_zero) return false; // the quantities aren't zero, but too small for the unit
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
         exact_ = true;
         return true;
@@ -70,8 +70,7 @@ private:
 
 namespace detail {
 
-/// Microbatches that represent all costs. These are the microbatches of one sequence from each group of sequences with
-/// equal costs.
+/// The microbatches of one sequence from each group of sequences with equal costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))
@@ -114,9 +113,9 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 
 } // namespace detail
 
-/// The unit of time of a problem. For `span`, optimal times are means of differences along cycles that visit each rank
-/// at most once. Thus optimal times are multiples of 1/k of the grid's unit for some k up to the number of ranks. For
-/// this reason, the unit is divided by the least common multiple of all k, if this multiple is small.
+/// The unit of time of a problem. For `span`, an optimal time is the mean of differences along a cycle that visits each
+/// rank at most once. So if all durations are multiples of u, optimal times are multiples of u/k, where k is at most
+/// the number of ranks. `time_grid` divides u by the least common multiple of all such k, if this multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

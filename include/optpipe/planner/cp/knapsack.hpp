@@ -12,9 +12,9 @@
 
 namespace optpipe::cp {
 
-/// Propagates knapsack constraints. Sums the weights of the chosen terms, and excludes terms that no longer fit
-/// together with the terms that they imply. For memory, the propagation derives the least number of backwards that must
-/// precede a forward under the limit, given the decided orders.
+/// Propagates knapsack constraints. Sums the weights of the chosen terms. If the capacity is too small for a further
+/// term and all terms that it implies, the term is excluded. For example, a forward that doesn't fit in memory beside
+/// the stashes that are in use must wait for backwards.
 class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)

@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start. The constraint limits the memory that other tasks have acquired, and
-/// not released, when a task starts.
+/// Builds a knapsack constraint for the start of a task. When the task starts, the constraint limits the memory that
+/// other tasks have acquired, but not released.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
@@ -26,14 +26,14 @@ public:
     void taken(task_index by, ticks amount) {
         if (amount > 0) add(known_->starts_before(by, at_), amount, by, false);
     }
-    /// Adds a release of `amount` at the end of `by`.
+    /// Adds a release of `amount` at the end of task `by`.
     void given(task_index by, ticks amount) {
         if (amount <= 0) return;
         capacity += amount;
         add(!known_->ends_before(by, at_), amount, by, true);
     }
-    /// Adds an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. If one literal
-    /// decides acquisition and release, only the difference of the amounts counts.
+    /// Adds an acquisition of `acquired` at the start of task `by`, and a release of `released` at the end of `by`. If
+    /// the same literal decides the acquisition and the release, only the difference of the two amounts is added.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);
@@ -79,8 +79,8 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// Sets implied terms. If a release hasn't happened, later releases haven't happened either. If an acquisition has
-    /// happened, earlier acquisitions have happened, too.
+    /// Sets implied terms. A release that hasn't happened implies that no later release has happened. An acquisition
+    /// that has happened implies that all earlier acquisitions have happened.
     void join() {
         constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, fewer implied terms are set, which
                                                                   // is weaker but still correct

@@ -16,12 +16,12 @@ namespace optpipe::cp {
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
 /// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`).
-/// Sorting is possible because the inputs of these operations also come from interchangeable microbatches, and memory
-/// use doesn't change. All other operations aren't sorted, and the k-th tasks of a model belong to microbatch k.
+/// Operations of interchangeable microbatches can be sorted because their inputs also come from interchangeable
+/// microbatches, and memory use doesn't change. If operations aren't sorted, their k-th task belongs to microbatch k.
 ///
-/// If a stage has several options, microbatches can only be renumbered. If microbatches are only renumbered, the first
-/// forwards of interchangeable sequences are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with
-/// permutations.)
+/// If a stage has several options, all operations of interchangeable sequences can only be renumbered together. So only
+/// the first forwards of interchangeable sequences on stage 0 are sorted. (For plain problems, `stage_storage` uses
+/// permutations, and can sort all operations.)
 class microbatch_order {
 public:
     microbatch_order(const problem& p, overtaking form)

@@ -26,7 +26,8 @@ struct difference {
 };
 
 /// A variable for the order of two tasks. If the variable is true, both tasks are present and start(second) ≥
-/// start(first) + gap. If the variable is false, start(first) ≥ start(second) + back, or a task is absent.
+/// start(first) + gap. If the variable is false, start(first) ≥ start(second) + back, or one of the two tasks is
+/// absent.
 struct choice {
     task_index first = 0;
     task_index second = 0;

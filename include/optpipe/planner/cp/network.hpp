@@ -23,8 +23,8 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// If an optional task isn't known to be present, its bounds are only propagated to tasks that can't be present without
-/// it.
+/// While an optional task may still be absent, its bounds are propagated only to tasks whose presence requires the
+/// optional task.
 class network {
 public:
     /// A range of arc positions: [first, last).
@@ -57,7 +57,7 @@ public:
     }
 
     [[nodiscard]] const arc& operator[](std::uint32_t i) const { return arcs_[i]; }
-    /// The arcs of differences that start at a bound, and the arcs of choices that start there.
+    /// The arcs of differences that start at bound `b`.
     [[nodiscard]] range differences_from(bound_index b) const { return differences_[b]; }
     [[nodiscard]] range choices_from(bound_index b) const { return choices_[b]; }
     [[nodiscard]] std::span<const std::uint32_t> guarded_by(literal l) const { return guarded_[l.code()]; }
@@ -99,7 +99,7 @@ private:
         }
         return {first, static_cast<std::uint32_t>(arcs_.size())};
     }
-    /// Whether the literal's variable decides the order of two tasks. If such a variable is true, both of its tasks are
+    /// Whether the literal's variable decides the order of two tasks. If the variable is true, both of the tasks are
     /// present.
     [[nodiscard]] bool is_choice(literal l) const {
         const auto& c = model_->choices[l.variable()];

@@ -39,7 +39,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// If `y` is present, the literal means: `x` is present and ends no later than `y` starts.
+    /// A literal that tells, if `y` is present, whether `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -51,9 +51,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// If `y` is present, the literal means: `x` is present and starts no later than `y`. If several tasks that share a
-    /// memory start together, the literal may be false for some pairs of these tasks. Still, one of these tasks has all
-    /// others before it according to the literals.
+    /// A literal that tells, if `y` is present, whether `x` is present and starts no later than `y`. If several tasks
+    /// that share a memory start together, the literal may be false for some pairs of these tasks. Among tasks that
+    /// start together, at least one task has literals that say that all others start before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -120,10 +120,9 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether some task has no duration. If all tasks have durations, at most two tasks that share a memory start
-    /// together (on two machines), and a solution may choose either order. If three or more tasks start together,
-    /// choices for each pair could form a cycle. Therefore, if some task has no duration, one of the tasks that start
-    /// together has all others before it. The last task is the last of the tasks that are always present or, if all
-    /// tasks are optional, the first of the tasks.
+    /// together (on two machines), and a solution may choose either order. If some task has no duration, three or more
+    /// tasks may start together, and choices for each pair could form a cycle. Therefore one of the tasks that start
+    /// together counts as the last: the last task that is always present or, if all tasks are optional, the first task.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

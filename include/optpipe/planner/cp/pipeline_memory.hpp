@@ -19,12 +19,12 @@
 
 namespace optpipe::cp {
 
-/// The knapsack constraints of one rank's memory. Each start that may acquire memory has a constraint, which limits all
-/// memory in use at that time, including the starting task's own.
+/// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
+/// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. Which forward, transfers and gradient belong to one stash doesn't
-/// matter for this memory.
+/// transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
+/// transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -32,16 +32,17 @@ namespace optpipe::cp {
 /// (forward, reload or recomputation) has started. The task that removes the layer (offload, gradient or weight
 /// gradient) hasn't ended.
 ///
-/// Layers are nested: if a layer is in use, all layers below it are in use, too. No option of a stash brings a lower
-/// layer to the device later than a higher layer, or removes it earlier. This holds because a recomputation starts
-/// after the reload, the reload starts after the forward, and a weight gradient ends after its gradient. Thus the
-/// knapsack can count nested layers together before the option is known. Literals of tasks that start together may take
-/// either value. If there are tasks without duration, layers aren't nested, because nesting requires that starts and
-/// ends of tasks differ. The layers that a gradient adds to its stash are always nested.
+/// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings a lower
+/// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. This
+/// holds because a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
+/// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. If two tasks
+/// start together, the literal for their order may be true or false. If there are tasks without duration, layers aren't
+/// nested, because nesting requires that starts and ends of tasks differ.
 ///
-/// Memory in addition to stashes is for keys and values, and for data that waits for far stages. Forwards and backwards
-/// acquire and release it, and operations of other ranks may release it, too. A backward that starts with an extra task
-/// acquires this memory when the extra task starts. A full backward releases this memory when its weight gradient ends.
+/// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
+/// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
+/// with an extra task acquires memory when the extra task starts. A full backward releases memory when its weight
+/// gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -103,7 +104,7 @@ private:
         std::size_t stash;
         task_index offload;
         task_index reload;
-        /// One of the options that have these transfers.
+        /// An option with these transfers.
         std::size_t option;
     };
     /// Literals and weights. Each literal implies the literals before it.
@@ -149,7 +150,7 @@ private:
             result.push_back({cuts[i - 1], cuts[i]});
         return result;
     }
-    /// All transfers of a stage. Each pair is listed once.
+    /// All transfers of a stage. Each pair of an offload and a reload is listed once.
     [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
         const auto& storage = (*tasks_)[s].storage;
         std::vector<moved_part> result;
@@ -168,7 +169,7 @@ private:
     }
 
     // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
-    // stage and per slice of the sequence. So the rounding error of this sum is less than the tolerance.
+    // stage and per slice of the sequence. So the rounding error of the sum is less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -224,7 +225,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds releases of this rank's memory by tasks of a stage on another rank.
+    /// Adds the releases of this rank's memory by tasks of stage `s`, which is on another rank.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];
@@ -346,9 +347,10 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether the operation that releases stash `j` hasn't ended when `at` starts. Depending on `release`, this
-    /// operation is the gradient that uses the stash, or the weight gradient of this gradient. All layers and options
-    /// share this literal. Learned clauses can use it instead of the literals of each gradient that may use the stash.
+    /// Whether stash `j` still exists when `at` starts, because the operation that releases the stash hasn't ended.
+    /// `release` lists the stage's gradients or its weight gradients, whichever release stashes. All layers and options
+    /// share this literal. Learned clauses can use this literal instead of the literals of each gradient that may use
+    /// the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -397,7 +399,8 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The key has the task of `release` with the stash's index, and the starting task `at`.
+    /// The literals of `is_held`. The first part of the key is the task that releases the stash. The second part is the
+    /// starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -29,37 +29,38 @@ namespace optpipe::cp {
 ///
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
-/// before the k-th forward of the next stage starts, because sorting keeps n ordered pairs in order. The same holds for
-/// all other inputs, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs the
-/// operations of each kind in the order of microbatches.
+/// before the k-th forward of the next stage starts. The reason: if x_i ≤ y_i for all i, this still holds after both
+/// lists are sorted. The same holds for all other inputs, and each memory holds the same amounts at the same times.
+/// Therefore some optimal schedule runs the operations of each kind in the order of microbatches.
 ///
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
 /// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
-/// requires only two things. At any time, gradients and offloads have taken no more stashes than forwards and reloads
-/// have made available. Also, no more stashes have been reloaded than offloaded. Every valid schedule gives a solution
-/// of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules. `pooled`
-/// exists only for problems in which the options of a stage differ only in transfers (`bounding_form`), because
-/// recomputation changes the gradients.
+/// requires only two things. At any time, gradients and offloads together have taken at most as many stashes as
+/// forwards and reloads have provided. Also, at most as many stashes have been reloaded as offloaded. Every valid
+/// schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible
+/// for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
+/// (`bounding_form`). With recomputation, the length of a gradient would depend on the stash that it uses.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
-/// form `allowed`, each gradient may use the stash of any forward, and the model is exact (`stage_storage`). If no
-/// stage has several options, all three forms are the same sorted model, which is exact.
+/// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).
+/// If no stage has several options, all three forms are the same sorted model, which is exact.
 ///
-/// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
-/// of the pairs i … j are from the first α_j forwards, and the gradients of these stashes start after pair i has ended.
-/// Now let the first b gradients start before pair i has ended. At most α_j − n of these gradients belong to the first
-/// α_j forwards, so at least b − α_j + n belong to later forwards. The last of these later forwards is at least the (b
-/// + n)-th. So if b + n > α_j, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward and
-/// the b-th gradient.
+/// A further constraint of `pooled` follows from two transfer pairs i ≤ j of a stage. Let n = j − i + 1 be the number
+/// of pairs from i to j. Let α be the number of forwards that have ended before pair j starts. The stashes of the pairs
+/// i … j are from the first α forwards, and the gradients of these stashes start after pair i has ended. Let b be the
+/// number of gradients that start before pair i has ended. At most α − n of these b gradients belong to the first α
+/// forwards. So at least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at
+/// least the (b + n)-th. So if b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th
+/// forward and the b-th gradient.
 ///
-/// If splitting is allowed, a full backward is only better than I directly followed by W if I needs more memory than
+/// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
 /// the stash.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
-/// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
-/// microbatch with their index. Thus, for problems that aren't plain, `allowed` needs no assignment between stages.
-/// `pooled` doesn't exist for such problems.
+/// if the model has no choices between storage options, or has the form `forbidden`. If tasks aren't sorted, task k
+/// belongs to microbatch k. Thus `allowed` needs no assignment between stages for problems that aren't plain. `pooled`
+/// doesn't exist for problems that aren't plain.
 class pipeline_model {
 public:
     /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.
@@ -122,12 +123,11 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// A time T such that, if any schedule engages each rank for at most `most`, one such schedule ends no later than
-    /// T. In plain problems, every rank has begun when the first gradient on the first rank starts. The first rank is
-    /// engaged from the beginning of the step, so this gradient starts no later than at `most`. Thus each rank ends no
-    /// later than at 2 · `most`. In other problems, consider a schedule in which each operation starts as early as the
-    /// order of operations and the limit `most` allow. Each operation then starts at the end of a path that visits no
-    /// operation twice, and the limit only shortens paths.
+    /// An upper bound T on the end of some schedule that engages each rank for at most `most`, if there is such a
+    /// schedule. In plain problems, T is 2 · `most`, because every rank begins before the first gradient on the first
+    /// rank starts, and this gradient starts by `most`. In other problems, T is the sum of all durations and delays. If
+    /// each operation starts as early as the order of operations and the limit `most` allow, it starts at the end of a
+    /// path that visits no operation twice. The limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -276,7 +276,7 @@ private:
 
     // Pooled stashes.
 
-    /// Requires that no more stashes are taken than are available at any time.
+    /// Requires that stashes are only taken while at least one is available.
     void add_pool(stage s, order_literals& known) {
         const auto& own = stages_[s];
         if (own.storage.pairs.empty()) return;
@@ -293,8 +293,9 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// "Gradient k starts before pair i has ended" implies that forward k + j − i + 1 has ended before pair j starts,
-    /// or that gradient k is later than that forward by at least a full pass (see `pipeline_model`).
+    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended, at
+    /// least one of two conditions holds for forward k + j − i + 1. Either the forward has ended before pair j starts,
+    /// or gradient k follows at least a full pass after the forward (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)
@@ -312,8 +313,9 @@ private:
                 }
     }
 
-    // Adds the objective `span`. Each rank gets a task of length 0, which starts no later than any other task of the
-    // rank, and no earlier than T before the rank's last end.
+    // Adds the objective `span`. Each rank gets a task of length 0 that starts no later than any other task of the
+    // rank. The span of the rank is the time from the start of this task to the last end of the rank's tasks. The span
+    // is at most the limit of the objective.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

@@ -23,15 +23,12 @@ namespace optpipe::cp {
 /// optional tasks.
 ///
 /// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th operation of each kind
-/// waits for the k-th operation of another stage. A gradient's length depends on the option of its stash. Still,
-/// gradients of one stage that are sorted by their starts are also sorted by their ends. However, a stash, its
-/// transfers and its recomputation belong to one forward and one gradient. In FIFO order (`forbidden`), the k-th
+/// waits for the k-th operation of another stage. If the gradients of one stage are sorted by their starts, they are
+/// also sorted by their ends, whatever the options of their stashes. A stash, its transfers and its recomputation
+/// belong to one forward and one gradient, so they can't always be sorted. In FIFO order (`forbidden`), the k-th
 /// gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form (`allowed`) of plain
-/// problems, two assignments are open:
-///
-/// - for each gradient of a stage, the forward whose stash it uses,
-/// - for each forward (and each gradient) of a stage, the forward (or gradient) of the same microbatch on the next
-///   stage.
+/// problems, the model assigns to each gradient of a stage the forward whose stash the gradient uses. The model also
+/// assigns the forwards of a stage to the forwards of the next stage, by microbatch, and does the same for gradients.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
 /// with an operation of a smaller index on the next stage, the operation on the next stage must wait for the operation
@@ -153,8 +150,8 @@ private:
             if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
         return groups;
     }
-    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. If all properties are zero, no task is added.
+    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)` except zero. `options` are
+    /// the options with this value. `presence` tells whether one of `options` is chosen.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -324,7 +321,8 @@ private:
         }
         if (each.recompute == no_task) return;
         add_precedence(forward, each.recompute);
-        // The reload and the recomputation belong to one stash. If both are present, they belong to the same option.
+        // The reload and the recomputation belong to one stash. If both tasks are present, they belong to the same
+        // option.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
     /// Requires that gradient `k` waits until the stash of forward `j` has been restored.
@@ -388,7 +386,7 @@ private:
         for (const auto task : all_tasks) {
             const auto own = stashes[list[i]][o].*task;
             if (own == no_task || !is_alone(o, task)) continue;
-            // If tasks are always present, ordering neighbours suffices.
+            // If no task is optional, ordering neighbours suffices.
             const auto last = used().size() == 1 ? std::min(i + 2, list.size()) : list.size();
             for (std::size_t later = i + 1; later < last; ++later)
                 add_precedence(own, stashes[list[later]][o].*task);
@@ -441,8 +439,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger index, a microbatch passes down and up the whole
-    /// pipeline between that forward and the gradient.
+    /// Requires a full pass between a forward and a gradient that uses its stash, if the forward's index is larger than
+    /// the gradient's. In the full pass, a microbatch goes to the last stage and back.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

@@ -28,8 +28,9 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// A task right before `gradient`. The extra task takes the additional time of the gradient, compared with the
-    /// shortest option. The gradient, including this time, starts when the extra task starts.
+    /// If the gradient takes longer than under the option with the shortest gradient, this extra task takes the
+    /// additional time, right before the task of the gradient. The extra task is a part of the gradient, so the
+    /// gradient starts when the extra task starts.
     task_index extra = no_task;
 };
 
@@ -50,7 +51,7 @@ struct storage_tasks {
     std::vector<std::vector<stored_stash>> stashes{};
     /// The transfers of the stage if transfers belong to no stash, otherwise empty.
     std::vector<transfer_pairs> pairs{};
-    /// The tasks of each gradient and option. Empty if gradients are the same under all options.
+    /// The tasks of each gradient and option. Empty if a gradient has the same tasks under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
@@ -95,8 +96,8 @@ struct stage_tasks {
     std::vector<task_index> gradient{};
     /// The tasks of W. Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// For each gradient, whether it is fused with its W into a full backward. Empty if no stash can grow in its
-    /// gradient. Never true in problems without full backwards.
+    /// For each gradient, whether it is fused with its W into a full backward. Empty if I never needs more memory than
+    /// the stash. Never true in problems without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
 };

@@ -16,9 +16,10 @@
 
 namespace optpipe::cp {
 
-/// Handles a watched literal, `lost`, that became false. If the other watched literal is true, returns it. Otherwise,
-/// watches another literal that isn't false, and returns `never`. If there is no such literal, returns the other
-/// watched literal, which must become true, because all other literals of the clause are false.
+/// Handles a watched literal, `lost`, that became false. The return value depends on the clause's other literals:
+/// - If the other watched literal is true, returns it.
+/// - If another literal isn't false, watches that literal in place of `lost`, and returns `never`.
+/// - If all other literals are false, returns the other watched literal, which must become true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -58,10 +59,9 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// If a cycle of arcs has a positive sum of gaps, the arcs can't all hold, because bounds would rise around the cycle
-/// until a window is empty. Therefore, when a bound is raised again on the same level, the propagation looks for a
-/// cycle. The conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler
-/// 2006).
+/// The arcs of a cycle with a positive sum of gaps can't all hold, because bounds would rise around the cycle until a
+/// window is empty. When a bound is raised again on the same level, the propagation looks for such a cycle. The
+/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -91,7 +91,8 @@ public:
     }
 
 private:
-    /// The last walk that reached a bound, and the bound's position and value on the path of this walk.
+    /// The latest visit of a bound by a search for a cycle. `walk` is the number of the search. `place` and `value` are
+    /// the position and the value of the bound on the path of this search.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -107,8 +108,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Arc `i` gives `value` to its target. Returns whether `value` results from a cycle of arcs with a positive sum.
-    /// If there is such a cycle, `path_` lists its arcs, each followed by the previous one.
+    /// Arc `i` requires that the bound of its target is at least `value`. Returns whether the requirement comes from a
+    /// cycle of arcs with a positive sum. If there is such a cycle, `path_` lists its arcs in reverse order.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -128,9 +129,9 @@ private:
             i = why.data;
         }
     }
-    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. If one of the tasks
-    /// is present, all of them are, because the source of each arc is present if its target is present or a guard
-    /// requires it.
+    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. The tasks of the
+    /// cycle are either all present or all absent. This holds because the source of an arc is present if the target is,
+    /// or if a guard of the arc requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -156,11 +157,11 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
-    /// becomes true only if both tasks are present, because it implies their presence.
+    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A true
+    /// choice implies that both tasks are present.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
-        // There may be no contradiction any more if the search was interrupted and backtracked before this call.
+        // If the search was interrupted and has backtracked since, the contradiction may be gone.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];
@@ -175,8 +176,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // Used in the search for a cycle: the arcs that were visited on the way back from a bound, and for each bound the
-    // last walk that reached it.
+    // Used in the search for a cycle. `path_` lists the arcs that the search has followed back from a bound. `visits_`
+    // has the latest visit of each bound.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

@@ -33,14 +33,14 @@ public:
         model_->limit(solver_, most);
     }
     [[nodiscard]] ticks limit() const { return solver_.limit(); }
-    /// Gives a hint. The search first tries the values that choices have in this schedule.
+    /// The search first tries the values that choices have in this schedule.
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
-    /// Propagates at the root. Ends early if `stop()` returns true. Returns false if this shows that the model is
-    /// infeasible.
+    /// Propagates at the root. Returns false if propagation shows that the model is infeasible. Ends early if `stop()`
+    /// returns true.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
         return solver_.propagate_root(std::move(stop));
     }

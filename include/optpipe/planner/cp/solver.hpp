@@ -51,13 +51,13 @@ struct solver_parameters {
     /// Number of steps per task after which a propagation is interrupted. On pipelines of 4 to 24 ranks, no propagation
     /// took more than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
-    /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
+    /// If a propagation is interrupted after n steps per task, it counts as n / `steps_per_conflict` conflicts.
     std::size_t steps_per_conflict = 50;
     /// Limit on the number of learned clauses. If there are more learned clauses, half of them are deleted, and the
     /// limit is multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
-    /// Clauses with fewer decision levels than this are always kept, as in Glucose (Audemard and Simon 2009).
+    /// Clauses with fewer decision levels than `kept_levels` are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
     /// Number of propagation steps, and of decisions or conflicts, between two looks at the clock.
     std::size_t steps_between_looks = 64;
@@ -139,7 +139,7 @@ public:
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (feasible_ && trail_.level() > 0) { // every tightening of the model returns to the root
+        if (feasible_ && trail_.level() > 0) { // when the model is tightened, the solver returns to the root
             stop_ = stop;
             interrupted_ = false;
         } else {
@@ -238,9 +238,8 @@ private:
         }
     }
     /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the total rise.
-    /// A propagation that takes too many such steps is interrupted, and the next search starts at the root again. If
-    /// the propagation at the root itself is interrupted, the search gives up, because another attempt would take as
-    /// long.
+    /// A propagation with too many steps is interrupted, and the next search starts at the root again. If a propagation
+    /// at the root is interrupted, the search gives up, because another attempt would take as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

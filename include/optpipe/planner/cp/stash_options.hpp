@@ -24,10 +24,10 @@ namespace optpipe::cp {
     return all > p.memory_limit[p.rank_of(s)];
 }
 
-/// The options that a stage may need in an optimal schedule, as indices into its list. If memory is ample, keeping a
-/// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
-/// much on the device. The option to keep the stash comes first in the result, and replaces all options that aren't
-/// better.
+/// The options that a stage may need in an optimal schedule, as indices into its list. The option to keep the stash
+/// comes first. An option is left out if keeping the stash is at least as good. If memory is ample, keeping is at least
+/// as good as any other option. If memory is scarce, keeping is still at least as good as an option that leaves the
+/// same size on the device.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);
@@ -42,8 +42,8 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds. For plain problems in which the options of each stage differ only in
-/// transfers, it is the relaxation `pooled`. For other problems, it is the exact form.
+/// The form of the model that proves bounds. The form is `pooled`, a relaxation, for plain problems in which the
+/// options of each stage differ only in transfers. For all other problems, the form is exact.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {

@@ -14,15 +14,17 @@
 
 namespace optpipe::cp {
 
-/// The facts at the current node in the order of their derivation, each with its reason (lazy clause generation:
-/// Ohrimenko, Stuckey and Codish 2009). Bounds are explained lazily, by the weakest bounds that suffice.
+/// The facts at the current node in the order of their derivation, each with its reason. The solver generates clauses
+/// lazily (Ohrimenko, Stuckey and Codish 2009): it explains bounds only when needed, by the weakest bounds that
+/// suffice.
 class trail {
 public:
     struct entry {
         std::uint32_t code = 0;
         bool is_bound = false;
         std::uint32_t level = 0;
-        /// The value of a bound, the previous value, and the entry that set the previous value (-1 if none did).
+        /// `value` is the value of a bound, and `old_value` is its previous value. `before` is the entry that set the
+        /// previous value, or -1 if no entry did.
         ticks value = 0;
         ticks old_value = 0;
         std::int32_t before = -1;
@@ -77,8 +79,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. Returns false if the literal is already false. The contradictory facts are then in
-    /// `conflict()`.
+    /// Makes the literal true. Returns false, with the contradictory facts in `conflict()`, if the literal is already
+    /// false.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {
@@ -115,7 +117,7 @@ public:
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
 
-    /// Appends facts that hold and imply the fact `what`, whose reason is `why`.
+    /// Appends facts that hold and together imply `what`. `why` is the reason of `what`.
     void explain(const fact& what, const reason& why, std::vector<fact>& into) const {
         switch (why.how) {
         case reason::kind::decision: return;
@@ -136,7 +138,7 @@ public:
         }
     }
 
-    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each removed entry, the last one
+    /// Removes all entries above level `to`. Calls `unassigned(entry, position)` for each removed entry, the last one
     /// first.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;

@@ -30,10 +30,11 @@ struct beam_options {
     std::uint64_t seed = 1;
 };
 
-/// Searches for a pattern with a given period, from the last stage to the first. Each stage is added around the stages
-/// after it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
-/// lifespans are kept, because they leave the most memory and time to earlier stages. Like any beam search, the search
-/// may miss feasible patterns.
+/// Searches for a pattern with a given period, from the last stage to the first. The forwards of an added stage are
+/// placed as late as possible before the forwards of the next stage. The gradients of an added stage are placed as
+/// early as possible after the gradients of the next stage. The partial patterns with the shortest lifespans are kept,
+/// because they leave the most memory and time to earlier stages. Like any beam search, the search may miss feasible
+/// patterns.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)

@@ -59,8 +59,8 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// The latest start to which a free interval can move without overlapping a reservation, or `start` itself if there
-    /// are no reservations.
+    /// Moves a free interval later until it touches a reservation, and returns its new start. If there are no
+    /// reservations, returns `start`.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)

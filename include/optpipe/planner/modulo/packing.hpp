@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// Checks a necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap,
-/// considered separately, is filled as well as the lengths of operations allow. The sum of the remaining times of all
-/// gaps must not exceed the rank's idle time.
+/// considered separately, is filled as well as the lengths of operations allow. The time that remains unfilled in all
+/// gaps together must be at most the rank's idle time.
 class modulo_packing {
 public:
     modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
@@ -41,13 +41,12 @@ public:
     }
     /// The idle time of a rank in one repetition of the pattern, without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Whether the stages of the rank before `s` may still fit on `lane`, where the rank's other stages are already
-    /// placed.
+    /// Whether the operations of the rank's earlier stages may still fit in the gaps of `lane`. `lane` has the
+    /// operations of stage `s` and of the rank's later stages.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // number of rounding errors, one at each end of the sums and of the spare
-                                           // time
+        constexpr std::size_t borders = 4; // rounding errors: one at each end of a sum and of the spare time
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {
@@ -64,7 +63,7 @@ private:
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;
         return false;
     }
-    /// Extends the subset sums by an operation of this length. If there are too many sums, they are cleared.
+    /// Extends the subset sums by an operation of this length. Clears `sums` if there are too many.
     void extend(std::vector<double>& sums, double length) const {
         constexpr auto most = beam_parameters{}.most_sums;
         if (sums.empty()) return;

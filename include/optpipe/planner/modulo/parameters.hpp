@@ -7,14 +7,14 @@
 
 namespace optpipe {
 
-/// How `modulo_search` searches for periods. All values are the same for every problem, and not tuned.
+/// How `modulo_search` searches for periods. Not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
     /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Number of partial patterns that are kept, and number of attempts to add a stage to each of them. The two numbers
-    /// each have a value for the first round, and a maximum. If ranks have several stages, the first beams are wider by
-    /// the factor `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// Number of partial patterns that are kept (width), and number of attempts to add a stage to each of them. Both
+    /// numbers grow from the first round to a maximum. If ranks have several stages, the first width is multiplied by
+    /// `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -27,8 +27,8 @@ struct period_parameters {
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
     /// tried first, because it would gain the most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
-    /// After `least_rounds` rounds, a periodicity is skipped if its best period exceeds the best period of all
-    /// periodicities by this factor.
+    /// After `least_rounds` rounds, a periodicity is skipped if its best period is more than `max_ratio` times the best
+    /// period of all periodicities.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
     /// Effort of completing a pattern, for each cell of the step. Measured as a number of attempts to place a stage.
@@ -37,59 +37,58 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Thus, if patterns are equally good,
-    /// the patterns with fewer transfers are kept.
+    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Among equally good patterns, the
+    /// ones with fewer transfers are kept.
     double offload_penalty = 0.01;
-    /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
-    /// of one parent don't fill the beam.
+    /// Unit of random numbers that are added to lifespans, in periods. Up to a thousand units are added, so that the
+    /// children of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// The number of attempts at the last stage is `last_stage_factor` for each attempt at another stage, plus
-    /// `least_at_last`. `least_at_last` suffices to try each of five distances twice. The last stage has more attempts
-    /// than other stages, because its slots determine the slots of all other stages.
+    /// The last stage has `last_stage_factor` times the attempts of another stage, plus `least_at_last`.
+    /// `least_at_last` suffices to try each of five distances twice. The last stage has more attempts than other
+    /// stages, because its slots determine the slots of all other stages.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit on the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled. If
-    /// a rank has more sums, gaps aren't checked.
+    /// `modulo_packing` keeps at most this number of subset sums for each rank, to tell whether a gap can be filled. If
+    /// a rank has more subset sums, its gaps aren't checked.
     std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Each number n is a spacing that is tried, namely the least spacing times 1 + n / stages. With n = 1, there is
-    /// room for the weight gradients if memory is scarcest.
+    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. With n = 1, there is room for the
+    /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
     /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Effort of making a schedule of the complete step, for each cell. Measured as a number of attempts to place a
-    /// stage.
+    /// Effort per cell of making a schedule of the complete step. The unit of effort is one attempt to place a stage.
     std::size_t attempt_effort = 12;
 };
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
     /// Approximate number of microbatches per rank in the reduced problem. The default suffices for prologue and
-    /// epilogue. The number of ranks counts as at least `least_ranks`.
+    /// epilogue. A problem with fewer than `least_ranks` ranks is treated as if it had `least_ranks` ranks.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
-    /// Least ratio of a completed schedule's objective to the objective that its period suggests.
+    /// Estimated least ratio of the objective of a completed schedule to (number of microbatches · period). If even
+    /// this ratio would give no improvement, the pattern isn't completed.
     double completion_gain = 0.97;
-    /// Each pattern is completed several times, with forwards ahead by each of these shares (`completion_options`).
+    /// Each pattern is completed with each of these values of `completion_options::ahead`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
-    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
-    /// unit costs), changes of prologue and epilogue gained nothing. 5 % is assumed to be more than such changes can
-    /// gain.
+    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Improving prologue and epilogue is
+    /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), the improvement gained nothing.
     double max_ratio = 1.05;
     /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
     /// middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. From the objectives with these two numbers, the time with more
-    /// repetitions is extrapolated.
+    /// Two numbers of repetitions of a segment. The objectives with these two numbers are extrapolated to more
+    /// repetitions.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Numbers of microbatches of a segment. Each number divides the last number, so one reduced problem serves all
-    /// numbers.
+    /// Numbers of microbatches of a segment. Each of the numbers divides the last number, so one reduced problem
+    /// suffices.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

@@ -94,7 +94,8 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
 
 } // namespace detail
 
-/// The peak memory of each rank in steady state. A step with any number of microbatches needs no more memory.
+/// The peak memory of each rank in steady state. The peak memory of a step, with any number of microbatches, is at most
+/// the peak memory in steady state.
 [[nodiscard]] inline per_rank<memory_size> memory_of_repetition(const problem& p, const periodic_pattern& pattern,
                                                                 memory_kind which = memory_kind::device) {
     per_rank<std::vector<detail::memory_interval>> intervals(p.graph.ranks());

@@ -43,13 +43,13 @@ public:
     }
     /// All choices on the Pareto frontier. Each choice takes more work than the previous choice, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level, of which there are at most two. One adds work before the backward, and the other adds
-    /// work inside the backward.
+    /// The families of a level, at most two. One family adds work before the backward, and the other family adds work
+    /// inside the backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops each item for which another item takes no more work and no more memory. Contract: the items are sorted by
-    /// work, then by memory.
+    /// Drops each item if another item takes at most as much work and at most as much memory. Contract: the items are
+    /// sorted by work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {
@@ -103,7 +103,7 @@ private:
                 c.held += held_[level];
             }
             choices_.push_back(std::move(c));
-            // Moves on to the next sequence of levels in which no level is less than the previous one.
+            // Moves on to the next nondecreasing sequence of levels.
             auto at = levels.size();
             while (at > 0 && levels[at - 1] + 1 == levels_.size())
                 --at;

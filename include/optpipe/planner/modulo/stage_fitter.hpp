@@ -66,7 +66,8 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Adds to `own`, the reservations of rank `r`, those slots of stage `s` that use this rank or its link.
+    /// Reserves time in `own` for the slots of stage `s` that use rank `r` or its link. `own` has the reservations of
+    /// rank `r`.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
@@ -132,7 +133,7 @@ private:
     /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;
 
-    /// The families of a choice, one for each slot. In random attempts, the families are in random order.
+    /// The families of a choice, one for each slot, in random order if the attempt is random.
     slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
         slot_families families;
         for (const auto level : choice.levels) {
@@ -148,8 +149,8 @@ private:
 
     // Computations.
 
-    /// Places forwards and gradients one after the other, each as near to the operation on the neighbour stage as the
-    /// rank allows. After these, places the weight gradients, in the order of their gradients.
+    /// Places forwards and gradients first, then the weight gradients in the order of their gradients. Each forward or
+    /// gradient is placed at the free time nearest to its operation on the neighbour stage.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -241,7 +242,7 @@ private:
         return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
                at.recompute >= at.forward + p_.costs[s].forward;
     }
-    /// If the time right after I is free, places W there. `place_weights` then doesn't move this W.
+    /// If the time right after I is free, places W there. `place_weights` doesn't move a W that directly follows its I.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
         const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();

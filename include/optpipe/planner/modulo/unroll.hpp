@@ -73,8 +73,8 @@ public:
         }
     }
 
-    /// The position with the same state as `position`, shifted by `count` microbatches. Empty if there is no such
-    /// position.
+    /// The position whose state is the state at `position`, shifted by `count` microbatches. Empty if the shifted state
+    /// doesn't occur.
     [[nodiscard]] std::optional<std::size_t> recurs_at(std::size_t position, std::size_t count) const {
         const auto known = positions_.find(key(states_[position].first, states_[position].second + count));
         if (known == positions_.end()) return std::nullopt;
@@ -161,8 +161,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Lets the segment on rank `r` start at the last position up to `at` whose state recurs. Returns false if there is
-    /// no such position.
+    /// Finds the last position up to `at` whose state recurs, and begins the segment on rank `r` there. Returns false
+    /// if no state up to `at` recurs.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {
@@ -176,7 +176,8 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether an operation before the segment needs an operation of another rank that isn't before the segment.
+    /// Whether `op` needs an operation of another stage that isn't before the segment. Contract: `op` is before the
+    /// segment.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const auto input = input_from_other_stage(p_.graph.stages(), op);
         if (!input || before(*input, found)) return false;

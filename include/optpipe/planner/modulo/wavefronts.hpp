@@ -18,11 +18,11 @@
 
 namespace optpipe::detail {
 
-/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Every rank thus
-/// has forwards in one half of its slots, and gradients in the other half. Microbatches that are placed in slots never
-/// wait for each other. The mean distance between two microbatches, in slots, need not be integral.
+/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. So half of each
+/// rank's slots are for forwards, and half for gradients. Microbatches that are placed in slots never wait for each
+/// other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
-    /// The initiation interval in pairs of slots. 1 is the densest spacing.
+    /// The mean distance between the starts of two microbatches, in pairs of slots. 1 is the least distance.
     double spacing = 1.0;
     /// How weight gradients fill empty slots, and by how much they may exceed a gap.
     weight_filling filling{};

@@ -74,8 +74,8 @@ public:
     /// One more than the largest number of an operation.
     [[nodiscard]] std::size_t size() const { return facts_.size(); }
     [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
-    /// Whether an operation may have to wait for memory. If no operation has to wait, only computations of an
-    /// operation's own rank free memory for it, and these computations have ended before the operation starts.
+    /// Whether an operation may have to wait for memory. No operation has to wait if memory of a rank is freed only by
+    /// computations of the same rank.
     [[nodiscard]] bool memory_delays() const { return memory_delays_; }
     [[nodiscard]] double limit(std::uint32_t r) const { return limits_[r]; }
 
@@ -130,8 +130,8 @@ public:
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
         return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
     }
-    /// The same as `overlap_of`, but with an I in place of the B, or a B in place of the I. Null if the problem has no
-    /// pair with this other backward.
+    /// The `overlap` of a pair in which an I replaces the B `b`, or a B replaces the I `b`. Null if the problem has no
+    /// pair with the other kind of backward.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b) || !may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[cell_of(b)].is_split;
@@ -181,7 +181,7 @@ private:
             overlaps_[place_of(each.forward, each.backward, kind)] = &each;
         }
     }
-    /// Sets the facts that don't depend on the cell's storage option or backward.
+    /// Sets all facts that are independent of the cell's storage option and of whether its backward is split.
     void add_inputs(id i) {
         const auto op = operation_of(i);
         auto& f = facts_[at(i)];

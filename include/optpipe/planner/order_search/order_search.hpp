@@ -33,7 +33,7 @@ struct order_search_parameters {
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
     /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
-    /// High temperatures are needed because a pair can only be split and formed anew through orders with longer steps.
+    /// High temperatures are needed because splitting a pair makes the step longer until the parts are in other pairs.
     /// Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
@@ -46,32 +46,34 @@ struct order_search_parameters {
     std::size_t moves_of_round = 300'000;
     /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
-    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, and one
-    /// changes a storage option. All other moves shift an operation on its lane. Must be above 2.
+    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, one
+    /// changes a storage option, and all others shift an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// If the problem has pairs, this percentage of the moves of an operation on its lane is replaced by moves that
-    /// make, split or exchange pairs.
+    /// If the problem has pairs, this percentage of the shifts on a lane is replaced by moves that make, split or
+    /// exchange pairs.
     std::size_t percent_pairs = 40;
     /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
-    /// made only if the problem has pairs and no operation waits for memory. Such a move takes about seven times as long
-    /// as another one. With 150,000 moves, plans of 72 random problems were as short as with 10 %, and took 0.7 times as
-    /// long to find. Without such moves, 4 ranks × 16 microbatches with pairs of 2.75 in DualPipeV's memory took 95.25
-    /// instead of 93.75 to 94.5.
+    /// made only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
+    /// seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72 random problems were as
+    /// short with 2 % as with 10 %, and the search took 0.7 times as long. Without moves of several microbatches, the
+    /// best step for 4 ranks × 16 microbatches, pairs of length 2.75 and the memory of DualPipeV took 95.25. With moves
+    /// of several microbatches, this step took 93.75 to 94.5.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks, added to the objective. If two orders have equal objectives, the order in
-    /// which the other ranks end earlier thus costs less.
+    /// Weight with which the mean end of the ranks is added to the objective. Thus, if two orders have equal
+    /// objectives, the order with the earlier mean end costs less.
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
-    /// The time for which a start is improved before anything else (`plan_search::search_from_start`), and the first
-    /// temperature of the order search in this time, which makes some thousand moves. On 32 random problems (8 ranks, 32
-    /// microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average than with 5e-4.
+    /// `search_from_start` of `plan_search` improves a start for this time, with some thousand moves.
+    /// `temperature_of_start` is the first temperature of the order search that improves the start. On 32 random
+    /// problems (8 ranks, 32 microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average
+    /// than with 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
-    /// The first and the last price of excess memory (`timed_order::allow_excess`), as shares of the objective of the
-    /// schedule from which a round starts. Used in rounds that start from a schedule that may exceed the memory limits.
+    /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
+    /// objective of the round's first schedule. Used only in rounds whose first schedule may exceed the memory limits.
     double first_price = 1e-1;
     double last_price = 1.0;
     /// The largest number of distinct pairs on a rank (`plan_options::most_distinct_pairs`).
@@ -219,7 +221,7 @@ private:
         return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
     }
     /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
-    /// yet. The two operations are near each other on their lane. Empty if there is no such operation.
+    /// yet. The two operations are near each other on their lane. Empty if there is no possible partner.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -236,7 +238,7 @@ private:
         }
         return found;
     }
-    /// Makes a pair of the single operations at two positions. The pair is put at one of these positions.
+    /// Makes a pair of the single operations at two positions, and puts the pair at one of the two positions.
     bool merge(index at, index other) {
         const parts both = parts_of(order_[at], order_[other]);
         const bool has_kind = order_.graph().overlap_of(both.f, both.b) != nullptr;
@@ -260,8 +262,8 @@ private:
         });
         return true;
     }
-    /// Within an edit of the order: makes a pair of two neighbours. If the problem doesn't have this pair, the kind of
-    /// the backward changes.
+    /// Makes two neighbours a pair, as part of an edit of the order. If the problem has no pair of the two operations,
+    /// the kind of the backward changes.
     void join_parts(id one, id other, std::vector<id>& all) {
         const auto [f, b] = parts_of(one, other);
         order_.set_partner(f, b);
@@ -346,8 +348,8 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B. A pair remains a pair if the problem has it with the other kind of
-    /// backward.
+    /// Replaces a B by I and W, or I and W by a B. A pair stays together if the problem has a pair with the other kind
+    /// of backward, too.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
@@ -359,7 +361,8 @@ private:
         order_.edit_all([&](std::vector<id>& all) { split_or_join(gradient, all); });
         return true;
     }
-    /// Within an edit of the order: a new W comes right after its I, or after the pair that the I is in.
+    /// Replaces a B by I and W, or I and W by a B, as part of an edit of the order. A new W comes right after its I, or
+    /// after the pair that the I is in.
     void split_or_join(id gradient, std::vector<id>& all) {
         const auto& graph = order_.graph();
         const auto cell = graph.cell_of(gradient);
@@ -373,8 +376,8 @@ private:
         order_.choose(cell, chosen);
     }
 
-    /// Changes the storage option of one stash. The offload then comes right after the forward, and the reload and the
-    /// recomputation come right before the backward.
+    /// Changes the storage option of one stash. If the new option offloads, the offload comes right after the forward,
+    /// and the reload right before the backward. A recomputation also comes right before the backward.
     bool change_storage() {
         const auto& graph = order_.graph();
         const auto op = graph.operation_of(order_[random_.below(order_.size())]);
@@ -428,7 +431,7 @@ private:
     window_moves windows_;
     stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
-    /// The objective to improve on. `found_` is the best order with a shorter objective that hasn't been offered yet.
+    /// `found_` is the best order that is better than `best_` and hasn't been offered yet.
     double best_ = 0.0;
     bool is_priced_ = false;
     std::optional<order> found_{};
@@ -440,7 +443,7 @@ private:
 /// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
 /// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
 /// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations. Most rejected
-/// moves take less.
+/// moves take less time.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

@@ -26,7 +26,7 @@ public:
     using index = std::size_t;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
-    /// `weight_of_mean` is the weight of the mean end of the ranks, which is added to the objective.
+    /// `weight_of_mean` is the weight with which the mean end of the ranks is added to the objective.
     timed_order(const problem& p, double weight_of_mean)
         : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
           ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
@@ -47,8 +47,8 @@ public:
     [[nodiscard]] double objective() const { return objective_; }
     /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
     [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
-    /// From now on, orders may exceed the memory limits. For each operation that exceeds its rank's limit, the cost of
-    /// the order grows by `price` times the excess as a share of that limit. Contract: no operation waits for memory
+    /// From now on, orders may exceed the memory limits. An operation that exceeds the limit of its rank costs `price`
+    /// times the excess, as a share of the limit. Contract: no operation waits for memory
     /// (`flat_graph::memory_delays`).
     void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this position would lengthen the step.
@@ -135,9 +135,9 @@ public:
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
-    /// Moves the operation at `from` before the operation at `to`, which precedes it. Operations between the two for
-    /// which the moved operation waits move with it. Returns false, with nothing changed, if the operation at `from`
-    /// waits for the operation at `to`.
+    /// Moves the operation at `from` to a place before the operation at `to`. Operations between the two move along if
+    /// the moved operation waits for them. Contract: `to` is before `from`. Returns false, with nothing changed, if the
+    /// operation at `from` waits for the operation at `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -151,15 +151,15 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may not have marked the partner
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may have missed the partner's inputs
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
         return true;
     }
-    /// Moves the operation at `from` behind the operation at `to`, which follows it. Operations between the two that
-    /// wait for the moved operation move with it. Returns false, with nothing changed, if the operation at `to` waits
-    /// for the operation at `from`.
+    /// Moves the operation at `from` to a place behind the operation at `to`. Operations between the two move along if
+    /// they wait for the moved operation. Contract: `to` is behind `from`. Returns false, with nothing changed, if the
+    /// operation at `to` waits for the operation at `from`.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -183,7 +183,7 @@ public:
         begin_edit_of_all();
         edit(sequence_);
     }
-    /// Continues an edit, which may then change the complete order.
+    /// Continues the current edit with a change that may affect the complete order.
     template <class Edit> void edit_further(const Edit& edit) {
         scratch_ = sequence_;
         std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -211,8 +211,8 @@ public:
         }
         return true;
     }
-    /// Computes the times of the edited order. Returns the value of this order, or infinity if the value is above
-    /// `most` or the order isn't executable.
+    /// Computes the times of the edited order. Returns the objective value of the edited order. Returns infinity if the
+    /// value is above `most`, or if the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -257,8 +257,7 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit, and which positions were timed since it began, because the next edit may be undone without
-    /// being timed.
+    /// Forgets the edit, and which positions were timed during the edit.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();
@@ -311,8 +310,8 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Moves the marked operations of a section before, or behind, the other operations. Marked operations keep their
-    /// order, and so do the other operations.
+    /// Moves the marked operations of a section before, or behind, the unmarked operations. The order among marked
+    /// operations doesn't change, nor the order among unmarked operations.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -362,8 +361,8 @@ private:
             begin = std::max(begin, times_[at(in.before)].end + in.delay);
         return begin;
     }
-    /// Whether the step certainly exceeds `most`. The end of an operation behind the edited section tells this, because
-    /// the operations that follow it take as long as before the edit.
+    /// Whether the step certainly exceeds `most`. `op` is behind the edited section, so the time from its end to the
+    /// end of the step is at least as long as before the edit.
     bool is_too_late(index i, id op, double most) const {
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
@@ -417,7 +416,8 @@ private:
         free_[f.lane] = times_[at(op)].end;
         return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
     }
-    /// Adds the memory by which an operation exceeds its rank's limit, if it does.
+    /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds the excess, as a share of the
+    /// limit.
     void add_excess(id op, double over) {
         times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
         edited_excess_ += times_[at(op)].excess;
@@ -551,7 +551,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // used when the loop reaches the first part of the pair
+            if (is_second(op)) raise(tail_[at(other)], tail); // used for the first part, which comes later in the loop
             if (is_second(op)) continue;
             if (other != flat_graph::none) tail_[at(other)] = tail;
             const double with_own = tail + length;
@@ -564,7 +564,8 @@ private:
         least_mean_ = weight_ * busy / static_cast<double>(ranks_);
     }
 
-    /// Raises the tails of an operation's inputs to `tail`, plus the delay from the input to the operation.
+    /// Raises the tail of each input of the operation to at least `tail` plus the delay from that input to the
+    /// operation.
     void raise_inputs(const flat_graph::facts& f, double tail) {
         if (f.own_input != flat_graph::none) tail_[at(f.own_input)] = std::max(tail_[at(f.own_input)], tail);
         for (const auto& in : graph_.inputs(f))
@@ -581,14 +582,14 @@ private:
     std::vector<id> sequence_{};
     /// The other part of each operation's pair. Empty if the problem has no pairs.
     std::vector<id> partner_{};
-    // For each operation, there are its times in the edited order, its times in the order kept last, and the time from
-    // its end to the end of the step in the order kept last.
+    // Indexed by operation. `times_` has the times in the edited order. `kept_` has the times in the order that was
+    // kept last. `tail_` has the time from the operation's end to the end of the step, in the order that was kept last.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;
     /// The weighted mean end of the ranks if no rank were ever idle.
     double least_mean_ = 0.0;
-    /// The amount by which the edit reduces `least_mean_` by making a pair.
+    /// Reduction of `least_mean_` by the pair that the edit makes.
     double saved_mean_ = 0.0;
     double value_ = never; ///< without the price of excess memory
     double objective_ = never;
@@ -597,8 +598,8 @@ private:
     double price_ = never;
     double makespan_ = 0.0;
 
-    // Describes the edit: its first and last position, and the operations, the cells' choices and the pairs as they
-    // were before the edit.
+    // Describes the edit. `first_` and `last_` are the first and the last position of the edit. The vectors have the
+    // operations, the choices of cells and the pairs as they were before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;
@@ -623,8 +624,8 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
-    /// Used by `has_few_pairs`. There is a mark for each overlap of the problem, and the number of distinct pairs on
-    /// each rank.
+    /// Used by `has_few_pairs`. `pair_mark_` has a mark for each overlap of the problem. `distinct_` has the number of
+    /// distinct pairs on each rank.
     std::vector<std::uint64_t> pair_mark_{};
     std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;

@@ -14,9 +14,9 @@
 
 namespace optpipe::detail {
 
-/// Edits that change all operations of a window in the same way. A steady state needs such edits, because a single
-/// operation or pair that differs from its neighbours usually makes the step longer. A window consists of
-/// several successive microbatches. It covers one stage, the k-th stage of every rank, or all stages.
+/// Edits that change all operations of a window in the same way. In a steady state, an edit of a single operation or
+/// pair usually makes the step longer. A window consists of several successive microbatches, on one stage, on the k-th
+/// stage of every rank, or on all stages.
 ///
 /// The order must have no transfers, because the lanes of transfers aren't merged here.
 class window_moves {
@@ -31,7 +31,7 @@ public:
             place_on_rank_.push_back(stages_of[p.rank_of(s).position()]++);
     }
 
-    /// Edits the order in a window whose first microbatch is that of the operation at position `at`. Returns false,
+    /// Edits the order in a window that begins with the microbatch of the operation at position `at`. Returns false,
     /// with nothing changed, if the edit isn't possible.
     bool edit(timed_order& order, std::size_t at) {
         order_ = &order;
@@ -143,7 +143,7 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// For the pairs of stage `s` in the window: moves each forward to the previous pair (`earlier`) or to the next
+    /// Moves the forward of each pair of stage `s` in the window to the previous pair (if `earlier`) or to the next
     /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window
     /// becomes single, and so does the backward at the other end.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
@@ -176,9 +176,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another operation near it. Afterwards, makes all similar pairs on all
-    /// ranks, if at least one part of the pair is in the window. In similar pairs, the stages have the same indices on
-    /// their ranks, and the difference between the two microbatches is the same.
+    /// Makes a pair of the drawn operation and another operation near it. Then makes all similar pairs with at least
+    /// one part in the window, on all ranks. Pairs are similar if the stages of their parts have the same indices on
+    /// their ranks, and their microbatches have the same difference.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[graph()[drawn_].rank];
         const bool is_forward = flat_graph::is_forward(drawn_);
@@ -234,8 +234,8 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem doesn't
-    /// have it with the other kind of backward.
+    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem has no
+    /// pair of the two operations with the other kind of backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();
@@ -262,7 +262,7 @@ private:
         return changed;
     }
 
-    /// Within the edit of the order: sets the pairs of the lanes, and the storage and backward of changed cells.
+    /// As part of an edit of the order, sets the pairs of the lanes, and the storage and backward of changed cells.
     void set_pairs_and_choices() {
         for (const auto& [cell, chosen] : choices_)
             order_->choose(cell, chosen);
@@ -332,8 +332,8 @@ private:
     timed_order* order_ = nullptr;
     std::vector<std::size_t> place_on_rank_{};
 
-    // The drawn operation, the microbatches [first_, end_) of the window, and the difference between the backward's and
-    // the forward's microbatch in new pairs.
+    // The drawn operation, and the microbatches [first_, end_) of the window. In a new pair, the backward's microbatch
+    // is the forward's microbatch plus `lag_`.
     id drawn_ = flat_graph::none;
     std::size_t first_ = 0;
     std::size_t end_ = 0;

@@ -27,8 +27,8 @@ struct pair_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried. Half of the orders are tried in the first round.
     std::size_t moves = 2'000'000;
-    /// The least number of moves in a round. If half of the moves that are left is a larger number, the round has that
-    /// number of moves.
+    /// The least number of moves in a round. While more than twice this number of moves remain, a round has half of the
+    /// remaining moves.
     std::size_t moves_of_round = 150'000;
     /// A round begins at a random temperature between the first two values, with equal probability for each order of
     /// magnitude. Every round ends at `last_temperature`. All temperatures are shares of the objective.
@@ -80,8 +80,8 @@ private:
             pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
-    /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces the
-    /// previous start of this kind, if there is one. Contract: the mutex is held.
+    /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces an
+    /// earlier start that was an incumbent. Contract: the mutex is held.
     void start_from_incumbent() {
         auto& starts = shared_->starts;
         const double target = state_->objective().value() + state_->slack().value();
@@ -143,7 +143,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return; // another start may have taken its place
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // another thread was better
         chosen.value = value;
         chosen.best = *found;
     }

@@ -20,8 +20,8 @@
 
 namespace optpipe::detail {
 
-/// The problem without the storage options that offload. Orders of this problem are orders of the original problem,
-/// except that storage options have other indices in the lists of the stages (`original`).
+/// The problem without the storage options that offload. An order of this problem becomes an order of the original
+/// problem when the indices of its storage options are converted (`original`).
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -65,8 +65,8 @@ private:
 };
 
 /// The order `of`, with one storage option for all microbatches of a stage. The storage option has index `option` in
-/// the stage's list, or is the last option of a shorter list. A recomputation comes right before its backward, or
-/// before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
+/// the stage's list. If the list is shorter, the last option is used. A recomputation comes right before its backward,
+/// or before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {
@@ -98,16 +98,17 @@ private:
 /// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// The objective of `best`. Before `best` is found, it is the objective of `made`, plus a penalty if a rank exceeds
-    /// its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a share
-    /// of its limit). The factor 1/2 is a guess.
+    /// The objective of `best`. While `best` is empty, `value` is the objective of `made`, plus a penalty if a rank
+    /// exceeds its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a
+    /// share of its limit). The factor 1/2 is a guess.
     double value = 0.0;
-    /// The best schedule found until now that meets the memory limits. The schedule is empty until one is found.
+    /// The best schedule found until now that meets the memory limits. Empty until a schedule that meets the memory
+    /// limits is found.
     schedule best{};
 };
 
-/// Makes the starts. Each published builder that doesn't search plans without memory limits, once with each storage
-/// option, and its schedules are starts. The start with the least `value` comes first.
+/// Makes the starts. The starts are schedules of the published builders that don't search. A builder runs once with
+/// each storage option, without memory limits. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

@@ -21,13 +21,13 @@ namespace optpipe::detail {
 /// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
 /// one stage, or two stages as a loop or as a v.
 ///
-/// A rank runs the operations of its pieces for all microbatches. Besides, it is idle
+/// A rank runs the operations of its pieces for all microbatches. A rank is idle at three times:
 /// - before its first forward, while a microbatch passes all earlier pieces;
-/// - after its last gradient, while a gradient passes back, as far as no split weight gradients are left for this time;
-/// - before its first gradient, as far as memory holds no more forwards (as in `warm_up_bound`).
+/// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
+/// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
-/// `allows` decides exactly whether any division leaves each rank enough time. It adds rank after rank, and keeps all
-/// pairs of ends of first and second stages that can be reached.
+/// `allows` decides exactly whether any division leaves each rank enough time. `allows` goes from rank to rank, and
+/// keeps all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
@@ -60,14 +60,15 @@ public:
         }
     }
 
-    /// Whether the placement is one of the three.
+    /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound found until `stop` or after about a second of work, at most about twice `known`.
-    /// Deterministic if `stop` never returns true. Contract: `known` is a lower bound above 0, and `applies()`.
+    /// The largest lower bound that is found until `stop` returns true, in at most about a second. The result is at
+    /// most about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
+    /// 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01; // of the bound; doubled until an objective is possible
-        constexpr double last_step = 1e-4;  // of the bound; plans are seldom proven more precisely
-        constexpr std::size_t most_ends = 500'000; // 0.8 s for 320 layers in a loop on 32 ranks
+        constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
+        constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
+        constexpr std::size_t most_ends = 500'000; // takes 0.8 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
         const stop_check enough{is_enough};
@@ -101,20 +102,20 @@ private:
         duration forward{};
         duration gradient{};
     };
-    /// Numbers of pieces: where the ranks' first stages end until now, and where their second stages end (in a loop) or
-    /// begin (in a v).
+    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of the
+    /// ranks end at `second` (in a loop), or begin at `second` (in a v).
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
     };
-    /// A rank that has all its work for an objective still before it.
+    /// A rank before any of its work, and the objective that it must meet.
     struct free_rank {
         rank here{};
         duration objective{};
-        /// The time before its first forward, and the time after its last gradient.
+        /// The time before the rank's first forward, and the time after its last gradient.
         duration head{};
         duration tail{};
-        /// Its time for the operations of all microbatches, per time of one microbatch at speed 1.
+        /// Factor from the time of one microbatch at speed 1 to the rank's time for all microbatches.
         double factor = 1.0;
     };
 
@@ -139,13 +140,13 @@ private:
         auto least = memory_size::unlimited();
         for (const auto& option : listed_storage(layer)) {
             least = std::min(least, option.held);
-            if (option.offloads()) has_warm_up_ = false; // offloads make room
+            if (option.offloads()) has_warm_up_ = false; // offloads make room for more forwards
         }
         sum.held += least;
         if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
     }
 
-    /// The tolerance of memory in any partition (`memory_scale`), or more.
+    /// An upper bound on the tolerance of memory (`memory_scale`) in any partition.
     [[nodiscard]] memory_size largest_slack() const {
         memory_size stashes{};
         for (const auto& layer : given_.layers)
@@ -160,14 +161,15 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// Whether any division is possible with this objective. True after `stop`.
+    /// Whether any division is possible with this objective. Also true if `stop` ended the test.
     [[nodiscard]] bool allows(duration objective, stop_check stop) const {
         if (second_ != second_stages::as_loop) return allows(objective, pieces(), stop);
         for (auto end = ranks(); end + ranks() <= pieces(); ++end)
             if (allows(objective, end, stop)) return true;
         return false;
     }
-    /// The same, where the second stages of a loop begin at `middle`. Otherwise, `middle` is the number of pieces.
+    /// Whether any division is possible with this objective. The second stages of a loop begin at piece `middle`.
+    /// Without a loop, `middle` is the number of pieces.
     [[nodiscard]] bool allows(duration objective, std::size_t middle, stop_check stop) const {
         std::vector<ends> reached{{0, middle}};
         for (const rank r : pipeline_.graph.all_ranks()) {
@@ -187,8 +189,8 @@ private:
         }
         return !reached.empty();
     }
-    /// Calls `look(ends)` for all ends of a rank's stages, between those of the earlier ranks at `from` and the end of
-    /// the pieces, that leave the rank enough time.
+    /// Calls `look(ends)` for all ends of the stages of rank `r` that leave the rank enough time. `from` has the ends
+    /// of the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
@@ -206,8 +208,8 @@ private:
                     look(ends{to, begin});
         }
     }
-    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. After
-    /// the last rank, whether no piece is left.
+    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. If `r`
+    /// is the last rank, returns whether no piece is left.
     [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
                                      duration objective) const {
         const auto later = ranks() - 1 - r.position();
@@ -227,7 +229,7 @@ private:
             if (later > r) sum += given_.speed_of(later);
         return sum;
     }
-    /// Rank `r` before its work, if its first stage begins after `begin` pieces.
+    /// Rank `r` before any of its work. `begin` pieces are on the stages before the rank's first stage.
     [[nodiscard]] free_rank at_work(rank r, std::size_t begin, duration objective) const {
         constexpr double rounding = 1e-9;
         free_rank found{r, (1.0 + rounding) * objective, {}, {}, microbatches() / given_.speed_of(r)};
@@ -239,12 +241,12 @@ private:
     /// Whether the rank has enough time and memory for a first stage and a second stage.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
         const auto limit = pipeline_.memory_limit[r.here];
-        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false; // as in `with_layers`
+        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false;
         if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
     }
-    /// The same, if the rank's last stage ends after `last_end` pieces.
+    /// Whether the rank has enough time and memory if its last stage ends after `last_end` pieces.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second,
                                 std::size_t last_end) const {
         if (!has_time(r, first, second)) return false;
@@ -257,8 +259,8 @@ private:
                            forwards_within(limit, first, second) / given_.speed_of(r.here);
         return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
     }
-    /// The most time of forwards, at speed 1, whose stashes fit in `limit` together: of both stages, the one with more
-    /// time per stash comes first.
+    /// The longest total time of forwards, at speed 1, whose stashes fit in `limit` together. Forwards of the stage
+    /// with more time per stash are taken first.
     [[nodiscard]] duration forwards_within(memory_size limit, sums first, sums second) const {
         if (first.forward * second.held.value() < second.forward * first.held.value()) std::swap(first, second);
         duration most{};
@@ -277,7 +279,8 @@ private:
     bool has_heads_;
     bool has_tails_;
     bool has_warm_up_;
-    /// For each number of pieces, the sums over the first pieces; for each stage, the hops before it.
+    /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has, for each stage, the hops
+    /// before it.
     std::vector<sums> before_;
     std::vector<hops> hops_;
     per_rank<stage> last_stage_;

@@ -11,17 +11,17 @@ struct partition_parameters {
     /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for the best
     /// partitions.
     double search_share = 0.5;
-    /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to a
-    /// second for hundreds of layers in a loop.
+    /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
+    /// a second for hundreds of layers in a loop.
     double bound_share = 0.05;
-    /// Share of the time for short plans in which all pipelines are planned in rotation. In the remaining time, only
-    /// the pipeline that is best by then is planned.
+    /// During this share of the time for short plans, all pipelines are planned in rotation. After that, only the
+    /// pipeline with the best plan is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
-    /// as long as the first plan of its pipeline needed to come within `nearness` (relative) of that plan's final
-    /// objective, because the first schedules of large problems say little. If all partitions are listed, a later plan
-    /// takes at most its equal share of the time for short plans, so that no partition goes untried while another is
-    /// planned for long. Any later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
+    /// as long as the first plan of the same pipeline took to come within `nearness` (relative) of its own result. The
+    /// first schedules of a large problem say little about the partition. If all partitions are listed, each partition
+    /// is tried, because a later plan takes at most the time for short plans, divided by the number of partitions. Any
+    /// later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
@@ -29,20 +29,20 @@ struct partition_parameters {
     /// time (successive halving). The number is small because the search of every plan starts anew. On 12 random
     /// pipelines with 5 s each, 2 finalists led to 1.2 % shorter steps than 4.
     std::size_t finalists = 2;
-    /// The work for each pipeline if there is no time limit. This work is counted in plans, each of which takes up to a
-    /// few seconds. A plan that ends with a proof counts as `short_work`. The bounds of a partition's neighbours
-    /// together also count as `short_work`.
+    /// The work for each pipeline if there is no time limit. The unit is a plan, which takes up to a few seconds. A
+    /// plan that ends with a proof counts only as `short_work` plans, and so do the bounds of all neighbours of a
+    /// partition.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
     /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
-    /// Number of neighbours of a partition whose bounds are computed. The most even neighbours come first. With 16
-    /// stages or more, a partition has hundreds of neighbours.
+    /// For each partition, the bounds of at most this number of neighbours are computed, beginning with the most even
+    /// neighbour. With 16 stages or more, a partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
-    /// Largest number of partitions whose work is compared to find the initial partitions of a pipeline, and largest
-    /// number of partitions that are tested for fitting in memory. Without a limit, comparing and testing partitions
-    /// would take minutes with hundreds of stages.
+    /// Limits on the search for the initial partitions of a pipeline, which would take minutes with hundreds of stages.
+    /// The work of at most `most_looked_at` partitions is compared. At most `most_fitted` partitions are tested for
+    /// fitting in memory.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };

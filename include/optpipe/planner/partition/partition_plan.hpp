@@ -18,7 +18,7 @@ struct partition_plan {
     std::vector<std::size_t> layers{};
     /// The stage of each layer. Without branches, every stage holds consecutive layers.
     std::vector<stage> stage_of{};
-    /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
+    /// The pipeline with the layers of the partition (`with_layers`). `planned` is the plan of this pipeline.
     problem pipeline{};
     plan_result planned{};
     /// A lower bound on the objectives of all partitions (`partition_space::bound`). If all partitions were considered,

@@ -81,9 +81,9 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
-        /// Partitions whose bounds are known, and that weren't tried. The partitions that were added last are at the
-        /// end. Among partitions added together, the least bound is last, and among equal bounds, the most even
-        /// partition.
+        /// Untried partitions whose bounds are known. The partitions that were added last are at the end. Partitions
+        /// that were added together are in descending order of bounds. Among partitions with equal bounds, the most
+        /// even partition is last.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
@@ -96,8 +96,7 @@ private:
     [[nodiscard]] auto is_late() const {
         return stop_when{[this] { return !may_go_on(); }};
     }
-    /// Whether a stop was requested, or `part` of the time limit has passed. Without a time limit, only a stop request
-    /// counts.
+    /// Whether a stop was requested, or `part` seconds have passed. If there is no time limit, `part` is ignored.
     [[nodiscard]] auto is_after(seconds part) const {
         return stop_when{
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
@@ -209,8 +208,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(bound_of_all_, best_objective()), least);
     }
-    /// Raises the plan's bound to `bound`, which holds for all partitions, if its own bound is lower. If a stop request
-    /// cut the search for partitions short, the request is also the plan's reason to end.
+    /// If the plan's bound is lower than `bound`, raises it to `bound`. Contract: `bound` holds for all partitions. If
+    /// a stop was requested and the bound is below the objective, `best.why` becomes `stop_request`.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -220,8 +219,8 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all these
-    /// partitions.
+    /// Adds the partitions of `some`, with their bounds, to the neighbours of a pipeline. Returns whether there was
+    /// time for all of `some`.
     bool add(choice& to, std::vector<layer_division> some) const {
         const auto late = is_late();
         std::vector<neighbour> found;
@@ -261,8 +260,8 @@ private:
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
     /// Adds partitions that are farther away, when no neighbour is promising. If there are few partitions, adds all
-    /// partitions of a pipeline. If there are many, adds the neighbours of the best candidate that isn't exhausted.
-    /// Returns false if there is nothing to add.
+    /// partitions of a pipeline. If there are many partitions, adds the neighbours of the best candidate that isn't
+    /// exhausted. Returns false if there is nothing to add.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -284,8 +283,9 @@ private:
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour. At first, takes neighbours of each pipeline in rotation. Later, takes only
-    /// neighbours of the pipeline with the best candidate. Returns false if no partition is left that may be the best.
+    /// Plans the most promising neighbour. In the first part of the time, pipelines take turns. After that, only
+    /// neighbours of the best candidate's pipeline are planned. Returns false if no partition is left that may be the
+    /// best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
                                        : std::min_element(planned_.begin(), planned_.end())->pipeline;
@@ -368,9 +368,9 @@ private:
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// The bound on the schedules of all partitions that follows from the layers (`partition_space::bound`).
+    /// A bound on the objectives of all partitions, computed from the layers (`partition_space::bound`).
     duration bound_of_all_ = duration::unlimited();
-    /// The end of the search for other partitions, if there is a time limit.
+    /// Time at which the search for other partitions ends, if there is a time limit.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.
     double effort_ = 0.0;

@@ -42,7 +42,7 @@ namespace optpipe::detail {
 /// The partitions of a model's layers among the stages of one pipeline. This class makes no plans.
 class partition_space {
 public:
-    /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
+    /// Contract: `p` is valid, `cuts` are the cuts of its layers, and `p` and `cuts` outlive this object.
     partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
         : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]},
           divisions_{cuts, p.pins, pipeline_.graph}, pairing_{p.layers, p.contention, p.layer_pairs} {
@@ -88,7 +88,7 @@ public:
         made.planned = std::move(planned);
         return made;
     }
-    /// Converts a time to a multiple of the tolerance. Sums of the same layers in different orders are then equal.
+    /// Converts a time to an integer number of tolerances. Thus sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -106,8 +106,8 @@ public:
         return close_to(each);
     }
     /// The unevenness of a partition is the list of the loads of its ranks, the largest first, followed by the loads of
-    /// its stages, the largest first. A partition with a lesser unevenness is more even. If the ranks can run pairs,
-    /// the largest possible saving by pairs is subtracted from their loads.
+    /// its stages, the largest first. Two lists are compared lexicographically, and the partition with the lesser list
+    /// is more even. If the ranks can run pairs, the largest possible saving by pairs is subtracted from their loads.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         return unevenness_of(each, pairing_.has_pairs());
     }
@@ -180,12 +180,13 @@ public:
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// Up to four initial partitions. One partition has the same number of layers on each stage, one the most even
-    /// work, and one the most even loads in pairs. A descent from the partition with the most even loads finds one with
-    /// a low bound. Partitions that don't fit in memory are left out. If none fits, returns the partition that lacks
-    /// the least memory, which may not fit either. Computes the bounds of at most `neighbours` neighbours per
-    /// partition, and the work of at most `most` partitions for each way to be even. Tests at most `most_fitted`
-    /// partitions for fitting in memory. Ends early if `stop()` returns true.
+    /// Up to four initial partitions. The first partition has the same number of layers on each stage. The second
+    /// partition has the most even work, and the third partition has the most even loads in pairs. The fourth partition
+    /// has a low bound, and is found by descent from the third partition. Partitions that don't fit in memory are left
+    /// out. If no partition fits, returns the one that lacks the least memory. Computes the bounds of at most
+    /// `neighbours` neighbours per partition. To find each of the even partitions, compares the work of at most `most`
+    /// partitions. Tests for at most `most_fitted` partitions whether they fit in memory. Ends early if `stop()`
+    /// returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -214,9 +215,9 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
-    /// indivisible piece is on a single rank, which a pin may name. For a chain of layers and microbatches without
-    /// factors, `division_bound` raises this bound, at most until `stop`.
+    /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
+    /// their speeds. However, an indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a
+    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`.
     [[nodiscard]] duration bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();
@@ -251,12 +252,12 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// Several lists of lower bounds on the time for which a rank works on each piece. The bounds hold even if all
-    /// operations are in pairs. A pair lasts at least half as long as its parts in succession. Without measured pairs
-    /// and factors, a pair also lasts at least as long as its two computations together, times 1 + the contention. A
-    /// pair also lasts at least as long as its two communications together, times 1 + the contention. An operation in
-    /// no pair lasts as long as its computation and communication together. Each bound is the smaller of the times in a
-    /// pair and in no pair.
+    /// Lower bounds on the time for which a rank works on each piece. There may be several lists, each with one bound
+    /// per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its parts
+    /// in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of its
+    /// two computations, and at least (1 + contention) times the sum of its two communications. An operation in no pair
+    /// lasts as long as its computation and communication together. The bound for an operation is the lesser of two
+    /// times: its time in a pair, and its time in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())
@@ -322,8 +323,8 @@ private:
         }
         return std::nullopt;
     }
-    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls `look`
-    /// for each neighbour of `of`.
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(x, look)` calls `look` for
+    /// each neighbour of `x`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
@@ -337,8 +338,8 @@ private:
             if (each == before) return each;
         }
     }
-    /// The partition that lacks the least memory. Considers all partitions if there are few, and otherwise the
-    /// partitions on descents from `from`.
+    /// The partition that lacks the least memory. Descends from each partition in `from`, and then considers all
+    /// partitions, up to `most` in total.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {
@@ -371,7 +372,7 @@ private:
     /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;
     layer_pairing pairing_;
-    /// The mean factor on forwards.
+    /// Mean factor of the microbatches on the lengths of forwards.
     double forward_factor_ = 1.0;
 };
 

@@ -14,22 +14,22 @@ namespace optpipe {
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
     /// If only one strategy closes the gap, its share is multiplied by 1 + `reward`. With a higher reward, strategies
-    /// that close parts of the gap get more time sooner. However, too little time is then left for strategies that need
-    /// longer for their first result.
+    /// that close parts of the gap get more time sooner. With too high a reward, strategies that need longer for their
+    /// first result get too little time.
     double reward = 10.0;
-    /// A time in seconds. Let t be a strategy's time until its last result, plus `staleness_seconds`. After a time of n
-    /// · t without another result, the strategy's share is divided by n + 1, because the next result will probably take
-    /// as long again. A strategy that resumes its search keeps its share, because each slice brings its proof nearer.
-    /// On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most. Without this
-    /// rule, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on average and 11 s
-    /// at most. The rule was also tried on eighty random problems with 3 and 5 s on one thread. With the rule, 11 plans
-    /// were better and 12 worse, objectives were 0.02 % lower on average, and the plans of the same 25 problems were
-    /// proven optimal.
+    /// A time in seconds. Let t be the sum of `staleness_seconds` and the time until a strategy's last result. After a
+    /// time of n · t without another result, the strategy's share is divided by n + 1, because the next result will
+    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
+    /// proof nearer. On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most.
+    /// With undivided shares, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
+    /// average and 11 s at most. Divided shares were also tried on eighty random problems with 3 and 5 s on one thread.
+    /// With divided shares, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans
+    /// of the same 25 problems were proven optimal.
     double staleness_seconds = 1.0;
-    /// A slice is idle if it has more effort than the previous slice, but its time is less than the time of the
-    /// previous slice multiplied by this factor. An idle slice has used none of the additional effort. After
-    /// `most_idle_slices` idle slices in a row, the strategy rests until there is a better incumbent. The factor is
-    /// larger than the noise of a loaded machine.
+    /// A slice with more effort than the previous slice is idle if it takes less than `idle_factor` times as long as
+    /// the previous slice. An idle slice has used none of the additional effort. After `most_idle_slices` idle slices
+    /// in a row, the strategy rests until there is a better incumbent. The factor is larger than the noise of a loaded
+    /// machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
     /// The least and largest growth of the effort from slice to slice. For strategies that start anew with the same
@@ -85,8 +85,8 @@ namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
 ///
-/// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The strategy whose next slice begins first in
-/// virtual time comes next, and virtual time passes more slowly for strategies with larger weights. The weight grows
+/// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The next slice goes to the strategy whose slice
+/// begins first in virtual time. Virtual time passes more slowly for strategies with larger weights. The weight grows
 /// with the share of the gap that the strategy closes per second, relative to other strategies. Recent gains count
 /// more. The weight falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort
 /// than the previous one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy
@@ -173,21 +173,21 @@ private:
         double expected_seconds = 0.0;
         /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
-        /// The parts of the gap that the strategy's slices closed, and the durations of the slices in seconds, each
-        /// summed over the slices. Slices that ended later have larger weights in these sums.
+        /// `closed` is the sum of the parts of the gap that the strategy's slices closed. `taken` is the sum of the
+        /// durations of the strategy's slices, in seconds. Slices that ended later have larger weights in both sums.
         double closed = 0.0;
         double taken = 0.0;
-        /// The total duration of the strategy's slices, in seconds, and their total duration up to the last slice that
-        /// closed a part of the gap.
+        /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` up to
+        /// the end of the last slice that closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
-        /// The objective of the incumbent when the strategy was paused, if it is paused. The pause ends when the
-        /// incumbent is better.
+        /// The objective of the incumbent when the strategy was paused, if it is paused. The pause ends when there is a
+        /// better incumbent.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
         double shortest_seconds = 0.0;
-        /// Number of consecutive slices that took no longer although they had more effort.
+        /// Number of consecutive slices that had more effort than the previous slice, but took no longer.
         std::size_t idle_slices = 0;
     };
 

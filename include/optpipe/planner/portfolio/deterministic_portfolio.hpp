@@ -20,15 +20,14 @@ struct deterministic_options {
     /// The growth of the effort from batch to batch. Strategies start anew in each batch. With a growth of 4, all
     /// earlier batches together do a third of the work of the last batch. Not tuned.
     std::size_t growth = 4;
-    /// Number of runs of a randomized strategy in a batch. Each run has its own seed. The default is one run for each
-    /// of two threads. Not tuned.
+    /// Number of runs of a randomized strategy in a batch. Each run has its own seed. Not tuned.
     std::size_t copies = 2;
 };
 
 namespace detail {
 
-/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only these short
-/// batches, which take about a second.
+/// Number of batches at the start that leave out slow strategies. Without a time limit, only these batches run, and
+/// take about a second.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail
@@ -130,8 +129,8 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch, or 0 if the strategy doesn't run. Slow strategies (`first` is 0) start in a
-/// later batch.
+/// The effort of a strategy in a batch, or 0 if the strategy doesn't run. A slow strategy (with `first` = 0) doesn't
+/// run in the first batches.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

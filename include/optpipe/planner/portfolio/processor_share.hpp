@@ -16,11 +16,11 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads of the search call `enter` and `leave`. Between these calls, they call `pause_if_over` wherever they poll
-/// whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have
-/// used more than their share, all callers sleep until the excess is paid back or a stop is requested. On average over
-/// time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members may be called
-/// from any thread.
+/// Threads of the search call `enter` and `leave`. Between `enter` and `leave`, a thread calls `pause_if_over` wherever
+/// it polls whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the
+/// threads have used more than their share, all callers sleep until the excess is paid back or a stop is requested. On
+/// average over time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members
+/// may be called from any thread.
 class processor_share {
 public:
     /// `processors` is the processor time per wall-clock time. For example, 0.5 stands for half of one processor.
@@ -40,8 +40,8 @@ public:
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that isn't paid back
-    /// by `end` remains.
+    /// Sleeps while the threads have used more than their share, but not beyond `end`. An excess that remains at `end`
+    /// still counts in later calls.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
@@ -49,7 +49,8 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which an unused share is kept. Thus bursts at full speed last for about this time at most.
+    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts for at most about
+    /// this time.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {
@@ -62,8 +63,8 @@ private:
 
     static clock::duration as_ticks(double seconds);
     [[nodiscard]] double used() const;
-    /// Adds the share of the time since the last call to the budget, and subtracts the processor time used since the
-    /// last call.
+    /// Updates the budget of processor time for the time since the last call. Adds the share of the wall-clock time,
+    /// and subtracts the processor time used.
     void pay(clock::time_point now);
 
     const double processors_;

@@ -58,8 +58,7 @@ OPTPIPE_INLINE std::vector<contribution> run_log::with(const std::vector<search_
     duration bound{};
     for (const auto& step : history) {
         auto& entry = entry_of(result, step.strategy);
-        // A step that changes neither objective nor bound replaces the incumbent by a schedule with less recomputation
-        // or fewer transfers.
+        // If a step improves neither objective nor bound, its schedule has less recomputation or fewer transfers.
         if (step.objective < objective || !(step.bound > bound)) {
             ++entry.schedules;
             entry.objective = step.objective;

@@ -31,13 +31,13 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// A stop request here says that nobody will read the results. Even work in progress may then be dropped.
+    /// A stop request here says that nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps the pairs that save
-    /// the most time. The other pairs are split into single operations.
+    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, those that save the least
+    /// time are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -52,8 +52,7 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and the objective and
-/// the bound after it.
+/// One improvement of the incumbent or the bound. `seconds` is the time of the improvement.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
@@ -99,7 +98,8 @@ public:
     duration offer(const order& candidate, std::string_view strategy);
     /// Offers a valid schedule, after `time_order` has tried to improve its times. Returns the objective.
     duration offer(const schedule& candidate, std::string_view strategy);
-    /// Offers a valid schedule that `time_order` has made, without timing it again. Returns its objective.
+    /// Offers a valid schedule that `time_order` has made, without timing it again. Returns the objective of the
+    /// schedule.
     duration offer_timed(schedule candidate, std::string_view strategy);
     /// Raises the bound to `proven`, a lower bound on the objective of every valid schedule. An unlimited bound means
     /// that there is no valid schedule.
@@ -116,7 +116,7 @@ public:
     }
 
     /// Calls a strategy. If failures are dropped, a contract violation ends only this call, and earlier results are
-    /// kept. Returns whether there was no violation.
+    /// kept. Returns false if there was a contract violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
         try {
             call();

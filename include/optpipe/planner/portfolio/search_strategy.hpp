@@ -26,7 +26,8 @@ struct strategy_options {
 };
 
 /// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
-/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ.
+/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ from
+/// the defaults.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
@@ -34,27 +35,25 @@ struct strategy_traits {
     bool knows_graphs = false;
     /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
-    /// Whether the strategy can ever be applied to problems in which stashes may be stored in other ways than being
-    /// kept or completely offloaded.
+    /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
     bool knows_storage_options = false;
-    /// Whether a strategy that knows storage options should also search the problems with one storage option for all
-    /// microbatches. Strategies that don't know storage options always search the problems with one option for all
-    /// microbatches.
+    /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
+    /// Strategies without `knows_storage_options` always search in this way.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
-    /// Whether concurrent calls use each other's results (`search_state::shared`). For such strategies, several calls
-    /// make sense although the result depends little on the seed. The deterministic portfolio calls a cooperative
-    /// strategy only once, because calls share nothing there.
+    /// Whether concurrent calls use each other's results (`search_state::shared`). Several calls of a cooperative
+    /// strategy make sense, even if the result hardly depends on the seed. The deterministic portfolio calls a
+    /// cooperative strategy only once, because its calls share nothing.
     bool cooperative = false;
     /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
     /// false, the strategy starts anew in every call.
     bool resumes = false;
     /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. Must be
-    /// 0 if every call takes longer. The strategy then runs only if there is time.
+    /// 0 if every call takes longer. A strategy with a `first_effort` of 0 runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;

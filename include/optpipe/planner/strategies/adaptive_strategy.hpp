@@ -24,12 +24,12 @@ struct adaptive_strategy {
     /// this amount before the deadline, so that its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter of the builder's effort. The next batch then has the full effort. Not tuned.
+    /// A quarter of the builder's effort, so the second batch has the full effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;
-    /// See `strategy_traits::least_passes`. The number covers a single run of the dispatcher, and was measured for 256
-    /// ranks and 4096 microbatches.
+    /// See `strategy_traits::least_passes`. Measured for a single run of the dispatcher, with 256 ranks and 4096
+    /// microbatches.
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

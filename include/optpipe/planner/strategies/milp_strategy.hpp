@@ -29,7 +29,7 @@ struct milp_parameters {
     std::size_t most_rows = 150'000;
     /// Largest number of cells (stages times microbatches) in problems with lists of storage options. Larger problems
     /// are left to other strategies. The strategy proved optimal plans for five of eight problems with 8 to 12 cells in
-    /// at most 0.5 s. On two problems with 15 cells, it didn't improve the plan in 25 s.
+    /// at most 0.5 s. On two problems with 15 cells, the strategy didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
     /// Share of a model's time for the search without LP relaxations. Relaxations are slow, and weak if only the order
     /// of operations must be decided.
@@ -113,11 +113,10 @@ private:
 
 } // namespace detail
 
-/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, there are three
-/// models. The first model forbids overtaking, and finds schedules. The second model, `pooled`, raises the bound. The
-/// third model is exact, and far harder than the other two models. The exact model is only solved if the best schedule
-/// doesn't reach the bound. With other storage options, only the exact model exists. The horizon of each model is the
-/// objective of the incumbent, so only better schedules are feasible.
+/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, a model without
+/// overtaking finds schedules, and the model `pooled` raises the bound. If the best schedule doesn't reach the bound,
+/// the exact model is solved, too, which is far harder. With other storage options, only the exact model exists. The
+/// horizon of each model is the objective of the incumbent, so only better schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {
@@ -168,7 +167,7 @@ private:
         const seconds wanted{static_cast<double>(options.effort) / effort_per_second};
         return std::min<seconds>(wanted - (clock::now() - begin), state.limits().deadline - clock::now());
     }
-    /// The time share of an inexact model.
+    /// The time for an inexact model, if `left` is the remaining time.
     [[nodiscard]] seconds share_of(seconds left) const {
         return std::min(parameters.share_of_inexact * left, parameters.longest_inexact);
     }

@@ -29,7 +29,7 @@ struct over_memory_parameters {
     /// needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// The factor that is tried if no plan with the larger factors can be made to fit.
+    /// The factor to try if no schedule for a larger factor can be made to fit in memory.
     double last_factor = 1.1;
     /// At the end, factors around the best factor are tried. The distance from the best factor is halved from
     /// `first_step` down to `finest`.
@@ -37,19 +37,20 @@ struct over_memory_parameters {
     double finest = 0.01;
     /// Number of operations that a builder visits per cell (F, I and W, and two passes that time them).
     std::size_t operations_per_cell = 5;
-    /// A builder that searches gets 1 / `most_of_effort` of the effort. The rest is for the other builders.
+    /// A builder that searches gets at most 1 / `most_of_effort` of the effort, because other builders need effort,
+    /// too.
     std::size_t most_of_effort = 8;
     /// Effort of the first call per cell. With a few hundred cells, the call takes some tens of milliseconds.
     std::size_t first_effort_per_cell = 200;
     /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Time of a builder and of its offload search, as a number of passes through the problem.
+    /// Time of a builder and its offload search, in passes through the problem.
     double least_passes = 10.0;
 };
 
 namespace detail {
 
-/// Published schedules planned for more memory, then offloaded to fit.
+/// Makes published schedules for more memory than there is, and offloads stashes until the schedules fit in memory.
 class over_memory_builders {
 public:
     over_memory_builders(search_state& state, std::size_t effort)
@@ -73,7 +74,7 @@ public:
 private:
     static constexpr std::string_view name = "over-memory";
 
-    /// A builder, and the schedule that it made for more memory, before stashes are offloaded.
+    /// A builder, and the schedule that it made with more memory than there is, before any offloading.
     struct candidate {
         std::string_view builder;
         std::function<outcome<schedule>(const problem&)> build;
@@ -120,7 +121,7 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor. Tries first a few values, then values around the best value.
+    /// Searches the memory factor. Tries a few values, and then values around the best one.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);
@@ -169,8 +170,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy. Published builders that don't offload plan for up to twice the memory.
-/// Afterwards, stashes are offloaded until the schedule fits in memory. The effort counts visited operations.
+/// Over-memory builders as a strategy. The published builders that don't offload make schedules for up to twice the
+/// memory. Then stashes are offloaded until the schedule fits in memory. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -15,8 +15,8 @@
 namespace optpipe {
 
 /// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
-/// always the same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound.
-/// The next, longer slice continues from there.
+/// always the same. If a time slice ends earlier, the strategy offers a bound, the largest objective that has been
+/// refuted. The next slice is longer, and continues from this bound.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
@@ -25,8 +25,8 @@ public:
     static constexpr std::size_t most_cells = 10'000;
     /// Number of chains on a stage. There is one chain each for F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Largest accepted result of `closure_of`. A closure within this limit takes at most some tenths of a second. 6e10
-    /// steps took a minute (4 ranks with 512 stages each).
+    /// Largest accepted result of `closure_of`. A result of 2e8 takes at most some tenths of a second. A result of 6e10
+    /// took a minute (4 ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
     /// Relative precision of the bound, which is far finer than any requested gap.
     static constexpr double precision = 1e-8;

@@ -49,38 +49,36 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
+    /// Stoppable builders that don't search get this share (0 to 1) of the remaining time together. With a time limit
     /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
-    /// of 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s
-    /// (po-f, 16 ranks with four stages each).
+    /// of 59 problems with up to 4096 stages times microbatches, these builders take up to 0.3 s. The longest run takes
+    /// 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
-    /// Share of the remaining time for builders that search. Such builders run at the same time as the constructive
-    /// planner. With 64 ranks and 512 microbatches, v-auto takes 1.9 s. When its time is up, v-auto returns its best
-    /// schedule. A plan with a share of 0.5 and a limit of 3 s was 0.6 % longer than the schedule of v-auto alone,
-    /// which takes 1.3 s (Llama 3 70B, 16 ranks in v placement, on a busy machine).
+    /// Share of the remaining time for builders that search. Builders that search run at the same time as the
+    /// constructive planner. With 64 ranks and 512 microbatches, the builder v-auto takes 1.9 s. When its time is up,
+    /// v-auto returns its best schedule. With a share of 0.5 and a time limit of 3 s, a plan for Llama 3 70B (16 ranks
+    /// in v placement) was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
     double slice_of_searches = 0.75;
     /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
     /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. The planner's few trials tell which options are promising if memory is too small for all other
-    /// builders. On sixty random models with a second each, 19 plans were better with this share, 16 plans were worse,
-    /// and steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better, 4 plans were
-    /// worse, and steps were 0.1 % shorter. The share itself isn't tuned.
+    /// builders. The few trials of the constructive planner show which options are promising. This is useful if no
+    /// other builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were
+    /// better with this share, 16 plans were worse, and steps were 0.4 % shorter on average. On thirty models with 3 s
+    /// each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time to reserve for offering the best schedule, or for building and offering one if there is none yet. Measured
-    /// in passes through the problem.
+    /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
+    /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Time in seconds by which builders without stop check may exceed the deadline. These builders take less time,
-    /// except on the largest problems.
+    /// Time in seconds by which builders without stop check may exceed the deadline.
     std::chrono::duration<double> moment{0.1};
-    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). Because
-    /// of this estimate, a problem with a million cells gets only the one schedule that is needed if there is no time.
-    /// The estimate is half of the time measured with 250 stages and 4000 microbatches.
+    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). With 250
+    /// stages and 4000 microbatches, a pass took twice as long.
     double pass_seconds_per_cell = 5e-7;
     /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
     /// than `keep` and `offload`. The options with which the other builders had the best results are taken. Each run
@@ -90,9 +88,9 @@ struct builder_parameters {
     /// slice of its own. The options of the best schedules are tried. The last run takes place if there is a deadline,
     /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
     /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
-    /// and steps were 0.6 % shorter on average. With one stage per rank, the last run gained nothing. On seventeen
-    /// models, steps were 0.1 % longer on average. The last run is skipped if nothing may be recomputed, because it
-    /// then made steps 0.7 % longer on average (four models, five seeds).
+    /// and steps were 0.6 % shorter on average. On seventeen models with one stage per rank, the last run made steps
+    /// 0.1 % longer on average. On four models without recomputation and five seeds, the last run made steps 0.7 %
+    /// longer on average, so models without recomputation skip the last run.
     std::size_t options_built_further = 3;
     /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
     /// options with which the constructive planner runs. A cell takes about 7 µs.
@@ -116,7 +114,8 @@ inline std::chrono::steady_clock::time_point builder_deadline(const search_limit
 struct builder_job {
     std::string name;
     std::function<outcome<schedule>(const problem&, stop_check)> build;
-    /// Whether the builder polls for a stop. Other builders take about the time of one pass through the problem.
+    /// Whether the builder polls for a stop. Builders that don't poll take about the time of one pass through the
+    /// problem.
     bool stoppable = false;
     /// Whether the builder searches until its effort is used up.
     bool searches = false;
@@ -156,8 +155,8 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// Jobs for builders. First, there is one job for each builder and each storage option that all stages have, in the
-/// order of the builders. After these jobs, there is one job for each builder that chooses options itself.
+/// One job for each builder and each storage option that all stages have, in the order of the builders, followed by one
+/// job for each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_published_builder(p, [&](const auto& build) {
@@ -220,9 +219,8 @@ private:
         }
     };
 
-    /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner.
-    /// Without a deadline, the caller runs the constructive planner later, because its result depends on whether the
-    /// search has ended by then.
+    /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. If
+    /// there is no deadline, the caller runs the constructive planner later, in place of this function.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -278,7 +276,7 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all jobs. If there
+    /// Sorts jobs by the best schedule with their storage option, so that the most promising jobs run first. If there
     /// is no deadline, keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
@@ -358,8 +356,8 @@ private:
         if (best_.size() > most) best_.pop_back();
     }
     /// Whether a builder must be skipped. Builders without stop check always run, unless the problem is so large that
-    /// they would take more than `moment`. Time must remain to offer the best schedule, or to build one if there is
-    /// none yet.
+    /// they would take more than `moment`. Other builders are skipped if too little time is left to offer the best
+    /// schedule, or to build the first one.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -385,16 +383,16 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
-/// because they are fast. If these builders find no schedule, `between.if_none_fits` is called. Slower builders run
-/// next. Builders that search run last. Slower builders, and builders that search, are stopped after a share of the
-/// remaining time. If there is a deadline, and stashes are only kept or offloaded as a whole,
+/// because they are fast. If none of the fast builders finds a schedule, `between.if_none_fits` is called. Builders
+/// with a stop check run next, and those that search run last. All builders with a stop check are stopped after a share
+/// of the remaining time. If there is a deadline, and stashes are only kept or offloaded as a whole,
 /// `between.run_constructive` runs at the same time as the builders that search. Builders that would exceed the
 /// deadline are skipped.
 ///
-/// With other storage options, each builder runs with each option that all stages have. Some options differ only in a
-/// transfer, and the builder decides about this transfer. Only the first of these options is tried. The constructive
-/// planner is the first builder that searches, with a few trials. If ranks have several stages, the constructive
-/// planner also runs at the end, with all its effort.
+/// With other storage options, each builder runs with each option that all stages have. Among options that differ only
+/// in a transfer, only the first is tried, because the builder decides about the transfer. The constructive planner is
+/// the first builder that searches, with a few trials. If ranks have several stages, the constructive planner also runs
+/// at the end, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// The problems that result from using one storage option for all microbatches (`uniform_problem`), each with its own
-/// search. All strategies that search these problems use the same searches.
+/// search. All strategies share the searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
@@ -82,10 +82,10 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem with storage options other than keeping or completely offloading a stash. Strategies
-/// that don't know such options are adapted, and so are strategies that request it (`searches_uniform_storage`). An
-/// adapted strategy searches the problems with one option for all microbatches, mostly the best of these problems.
-/// Bounds of these problems don't hold for the original problem.
+/// Adapts strategies to a problem with other storage options than `keep` and `offload`. An adapted strategy uses one
+/// option for all microbatches, mostly the best option. Bounds of an adapted strategy don't hold for the original
+/// problem. Strategies are adapted if they don't know storage options, or if they request the adaptation
+/// (`searches_uniform_storage`).
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // The share is small, because different options for different microbatches can gain more. Not tuned.
