@@ -67,7 +67,8 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. The error gives `reason`, unless the token shows that the text isn't linear.
+    /// Refuses the current token. If the token shows that the text isn't linear, the error says so. In all other cases,
+    /// the error gives `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))

@@ -66,8 +66,8 @@ public:
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
-    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result may be far from the
-    /// optimum if a larger reduced cost has the wrong sign within the tolerance.
+    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result is close to the
+    /// optimum, unless a larger reduced cost has the wrong sign within the tolerance.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }

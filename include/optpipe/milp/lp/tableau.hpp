@@ -37,7 +37,8 @@ struct scaled_program {
 class tableau {
 public:
     scaled_program program;
-    /// The program's bounds and costs, perhaps shifted by the methods.
+    /// Working bounds and costs of the methods. The working numbers are those of the program, unless a method has
+    /// shifted them or phase one has replaced the bounds.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;

@@ -46,7 +46,7 @@ private:
     }
 
     /// The error of the divisor `factor`, converted to an error of the dividend. The dividend is `below` or `above`,
-    /// whichever is larger.
+    /// whichever has the larger finite magnitude.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));

@@ -58,10 +58,11 @@ public:
     }
 
 private:
-    /// Searches again after a search that found no point. The second search moves the sides of the rows by a part of
-    /// their tolerance. The model is infeasible only if the search with the moved sides finds no point, either. Points
-    /// may violate the moved sides by no more than the rest of the tolerance. The second search may use one node more
-    /// than the first. The second search runs no conflict search, because conflict search has no node limit.
+    /// Searches again after a search that found no point. The second search moves sides of rows and bounds of columns
+    /// outwards by a part of their tolerance. The model is infeasible only if the second search finds no point, either.
+    /// Points may violate the moved sides and bounds by no more than the rest of the tolerance. The second search may
+    /// use one node more than the first. The second search runs no conflict search, because conflict search has no node
+    /// limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
