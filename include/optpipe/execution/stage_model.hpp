@@ -14,7 +14,8 @@ namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
 /// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is partly offloaded.
-/// A part that is partly offloaded has two pieces: the offloaded bytes, and then the resident bytes.
+/// The pieces of a partly offloaded part are first the offloaded bytes, and then the resident bytes. With
+/// `part_placement::contiguous`, a partly offloaded part has exactly two pieces.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -193,7 +194,7 @@ template <class M, class L> concept has_update = requires(M& model, L& on, stage
     { model.update(on, which) } -> std::same_as<void>;
 };
 
-/// A model whose forward may hold less than the backward needs. `recompute` restores the missing memory before
+/// A model whose forward may hold less than the backward needs. `recompute` restores the missing data before
 /// `backward_input` or `backward`. The schedule determines the stages and microbatches for which `recompute` is called.
 /// A program with a RECOMPUTE can't be loaded for a model without `recompute`.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {

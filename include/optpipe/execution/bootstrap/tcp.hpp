@@ -258,8 +258,8 @@ private:
 } // namespace detail
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched the bytes. The other ranks connect and send their numbers. A rank throws after `patience`. The error of rank
-/// 0 states how many ranks were served.
+/// fetched the bytes. The other ranks connect and send their numbers. A rank throws if it hasn't finished within
+/// `patience`. The error of rank 0 states how many ranks were served.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

@@ -8,8 +8,8 @@
 namespace optpipe::cuda::detail {
 
 /// Converts times measured on a device to the clock of the host. Belongs to the current device. Each event is compared
-/// with an event of the same step. CUDA returns the time between two events as `float`, which is inaccurate for long
-/// times.
+/// with an event of the same step, because CUDA returns the time between two events as `float`, which is inaccurate for
+/// long times.
 class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;

@@ -9,8 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// The work of an entire step, launched by one call. `executor::capture` ensures that a graph with NCCL messages is
-/// destroyed before the communicators.
+/// The work of an entire step, launched by one call. A graph with NCCL messages must be destroyed before the
+/// communicators of these messages, which `executor::capture` ensures.
 class graph {
 public:
     /// Captures the work that `issue()` puts into `origin`, and into streams that wait for events of `origin`. At the

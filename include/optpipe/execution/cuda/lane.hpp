@@ -184,9 +184,9 @@ private:
 ///
 /// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
 /// when the threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds
-/// back all later commands. When the other thread issues the second end, that thread also issues the held commands of
-/// the first lane, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command
-/// into a lane, or finishes.
+/// back all later commands. When the other thread issues the second end, that thread also issues the commands that
+/// lanes of the first rank have held back, except for launches. Each rank's own thread issues the rank's launches, when
+/// it next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;

@@ -41,7 +41,7 @@ enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
     /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
     /// `message_lanes::separate` need this layout, because their sends must not wait for receives. This layout takes
-    /// twice as much memory as one communicator.
+    /// twice as much memory as `per_direction`.
     per_sender,
 };
 
@@ -74,7 +74,7 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// If NCCL blocks the rank's thread, another thread calls `abort`. `abort` must not throw.
+    /// The rank's thread calls `abort`, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
     communicator::abort_call abort{};
 };
 

@@ -32,7 +32,7 @@ struct fault_injection {
 /// The properties of ranks that are threads. Copies and messages for which no time is given are as fast as possible.
 struct options {
     /// Time limit when a rank waits for a message of another rank, or when rank 0 waits for other ranks in the control
-    /// channel. For the result of `minimum`, ranks wait for rank 0 twice as long.
+    /// channel. In the control channel, all other ranks wait twice as long.
     nanoseconds patience = std::chrono::seconds{60};
     /// Limit in bytes for all device slabs of each rank together. `host_memory` is the limit for all host slabs of each
     /// rank. If a limit is empty, there is no limit.
