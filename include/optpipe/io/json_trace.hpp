@@ -18,8 +18,8 @@ namespace optpipe {
 /// range of an operation belongs to the n-th step. If a stage and kind of operation has ranges on a GPU
 /// (`gpu_user_annotation`), ranges on the host are ignored. Messages aren't measured.
 ///
-/// Throws `input_error` if the text isn't JSON (with line and column), if the trace has no ranges of operations, or if
-/// the problem doesn't have all operations of the trace.
+/// The trace is read event by event. Throws `input_error` if the text isn't JSON (with line and column), if the trace
+/// has no ranges of operations, or if the problem doesn't have all operations of the trace.
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::string_view text,
                const std::string& source_name, const trace_options& options = {});
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::FILE* file,

@@ -242,8 +242,7 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces the papers' letters by PyTorch's. If a B can't be an input gradient, replaces nothing and reports the
-    /// first such B.
+    /// Replaces the papers' letters by PyTorch's. Of the B that can't be an input gradient, only the first is reported.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

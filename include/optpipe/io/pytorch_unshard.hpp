@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// For each cell of a row, the next stages that the row computes, starting with the stage of the cell. There are at
+/// For each cell of a row, the stages of the computations from this cell on, including the cell itself. There are at
 /// most `count` stages per cell, in the order of their first use. The result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);

@@ -11,9 +11,9 @@ namespace optpipe {
 
 /// All errors in programs that run together, each with its rank and instruction. If the list is empty, the programs
 /// terminate under rendezvous semantics, whatever the instructions' durations. The programs also terminate on a device
-/// that runs several lanes one after the other, in the order of issue. An empty list also means that every operation
-/// has exactly the buffers that it needs, that buffers are aligned, and that buffers in use at the same time don't
-/// overlap.
+/// that runs all lanes of a rank, or of a communicator, in the order of issue. An empty list also means that every
+/// operation has exactly the buffers that it needs, that buffers are aligned, and that buffers in use at the same time
+/// don't overlap.
 ///
 /// The check is independent of the code that made the programs. A cycle of instructions that wait for each other is
 /// printed rank by rank. Takes O(R n) time for n instructions on R ranks.

@@ -118,7 +118,7 @@ enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
     resident_kept,  ///< in a partial offload: memory held by F, needed by W, and left on the device
-    resident_freed, ///< in a partial offload: the part of `freed` that stays on the device
+    resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
     restored_kept,  ///< memory restored by RECOMPUTE and needed by W
     restored_freed, ///< memory restored by RECOMPUTE and unused after I
     added,          ///< memory that I takes to store data for W, if `weight_stash` exceeds the kept memory

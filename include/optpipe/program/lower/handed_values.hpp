@@ -137,7 +137,7 @@ private:
         for_each_consumer(p_, op, [&](const operation& after, duration delay) {
             const bool is_partial = op.kind == operation_kind::forward && after.kind != operation_kind::forward;
             const auto* by = find_(after);
-            if (!by || (after.stage == op.stage && !is_partial)) return; // see `keep_for_slices`
+            if (!by || (after.stage == op.stage && !is_partial)) return; // `keep_for_slices` adds these values
             const auto held = is_partial ? memory_size{}
                                          : held_between(std::min(op.stage, after.stage),
                                                         std::max(op.stage, after.stage), op.microbatch);

@@ -509,8 +509,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Indexed by copy of a value: the size in bytes, the buffer that holds the copy, and the number of uses that
-    /// aren't written yet.
+    /// Indexed by copy of a value. For each copy, `copy_bytes_` has the size in bytes, `held_` has the buffer, and
+    /// `uses_left_` has the number of uses that aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// Indexed by operation: the position of the operation's instruction.
     std::vector<std::uint32_t> written_;

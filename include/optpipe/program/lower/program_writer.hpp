@@ -150,7 +150,7 @@ private:
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
     /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_` has
-    /// the number of instructions on the lane that end before the instruction ends.
+    /// the number of instructions on the lane that have ended when the instruction ends.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };
