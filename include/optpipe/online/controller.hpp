@@ -39,10 +39,10 @@ struct online_plan {
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
 /// measured steps, the controller plans again with the measured costs, if they differ from the given costs. After each
-/// further measured step, a statistical test (`drift`) compares the measured costs with the costs used for planning. If
-/// a cost has changed enough for a switch to pay off, a new window is measured. A search with the new costs then starts
-/// from the plan in use. If a window has too few samples of rare transfers and pairs, their costs are compared over
-/// more steps. Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
+/// further measured step, a statistical test (`drift`) compares the costs measured in the last steps with the costs
+/// used for planning. If the changes may be worth a switch, a new window is measured. A search with the new costs then
+/// starts from the plan in use. If a window has too few samples of rare transfers and pairs, their costs are compared
+/// over more steps. Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule with which training starts.

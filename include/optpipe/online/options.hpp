@@ -14,7 +14,7 @@ namespace optpipe {
 /// Options that decide when costs are measured again, and when another plan is worth a switch. Defaults without a
 /// reason or measurement in their comment are not tuned.
 struct online_options {
-    /// How rank 0 plans during training. `plan_options::robust` must not be set.
+    /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run. Plans for measured costs are offered at
     /// once. Costs that weren't measured may be a guess, so no plan is offered before they have been compared with
@@ -36,9 +36,9 @@ struct online_options {
     /// notice sooner if a link that the plan avoids becomes faster. For example, if a step takes seven times as long as
     /// the longest transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
     double probe_share = 0.005;
-    /// A transfer counts as changed if two probes in a row differ from its planned time by more than this share. With a
-    /// smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %, one probe in
-    /// eighty deviates by more than 0.25.
+    /// A transfer counts as changed if two probes in a row differ from its planned time by more than this share, in the
+    /// same direction. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation
+    /// of 10 %, one probe in eighty deviates by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;

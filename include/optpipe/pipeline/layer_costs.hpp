@@ -28,8 +28,8 @@ struct layer_costs {
     /// Device memory for weights, gradients and optimizer state, which is occupied during the entire training.
     memory_size static_memory{};
     /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
-    /// has an option if all of its layers with a backward have an option of the same name. A stage lacks the option if
-    /// some of its layers recompute ahead of the backward, and others recompute inside the backward.
+    /// has an option if all of its layers with a backward have an option of the same name. However, a stage lacks the
+    /// option if some of these layers recompute ahead of the backward, and others recompute inside the backward.
     storage_list<false> storage{};
     /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls. The
     /// remaining time is computation.

@@ -76,7 +76,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that one rank can run at once. With 2 engines, each direction has its own engine.
+    /// Number of transfers that one rank can run at once, 1 or 2. With 2 engines, each direction has its own engine.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of

@@ -21,9 +21,9 @@ struct token_work {
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear work l and quadratic work q. In the forward of a sequence with the given
-/// costs, attention takes the share a (`attention_share`). The gradient of attention is a part of I, and takes twice as
-/// long as the forward of attention. All other work takes equally long in F, I and W:
+/// The factors of a microbatch with linear work l and quadratic work q. In the forward of the sequence for which the
+/// stages' costs are given, attention takes the share a (`attention_share`). The gradient of attention is a part of I,
+/// and takes twice as long as the forward of attention. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// Returns the length x for which the forward of the first part of a sequence takes `time`. Lengths and times are
-/// relative to the sequence for which the stages' costs are given. The result is the positive root of
+/// Returns the length x of the first part of a sequence whose forward takes `time`. Lengths and times are relative to
+/// the sequence for which the stages' costs are given. The result is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -204,7 +204,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
 
 /// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
-/// ends of the last slices may not be multiples, either. Contract: `k * multiple` ≤ `tokens`.
+/// last slices may also end at other places. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {

@@ -33,7 +33,7 @@ struct problem_ranges {
     /// Percentage of problems with at least one of these: edges, frozen stages, groups, slices, microbatches that
     /// differ.
     std::size_t graph_percent = 0;
-    /// Forwards and backwards take 1 to `steps` grid steps. This range doesn't apply to messages and transfers.
+    /// Forwards and backwards take 1 to `steps` grid steps. Messages and transfers may have other ranges.
     std::size_t steps = 4;
 };
 
