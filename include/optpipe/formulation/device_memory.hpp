@@ -12,9 +12,9 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
-/// only at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the
-/// restored stash.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). The device memory of
+/// stashes rises only at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger
+/// than the restored stash.
 ///
 /// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
 /// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other

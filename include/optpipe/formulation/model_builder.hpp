@@ -231,7 +231,7 @@ public:
         }
         return known.value;
     }
-    /// A literal that may be true only if all of `parts` are true.
+    /// A literal that can be true only if all of `parts` are true. The literal can be false in any case.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {

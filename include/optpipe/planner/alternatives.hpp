@@ -177,8 +177,9 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans at most `kept` unsettled problems again, for longer, beginning with the best plan. If `kept` is 1, the
-    /// best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining time.
+    /// Plans the unsettled problems with the best plans again, for longer, but at most `kept` problems. If `kept` is 1,
+    /// the best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining
+    /// time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

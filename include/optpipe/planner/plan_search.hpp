@@ -286,10 +286,10 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
-    /// time. If the time limit is shorter than `moment`, `plan` does nothing else. If microbatches differ, the start
-    /// may be a plan for other microbatches, so half of the time goes to dispatchers. Dispatchers keep only the order
-    /// in which microbatches enter, because they adapt to other costs better than a complete order does. `order_search`
-    /// gets the remaining time.
+    /// time. A search with a time limit shorter than `moment` spends all its remaining time here. If microbatches
+    /// differ, the start may be a plan for other microbatches, so half of the time goes to dispatchers. Dispatchers
+    /// take from the start only the order in which microbatches enter, because dispatchers adapt to other costs better
+    /// than a complete order does. `order_search` gets the remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;

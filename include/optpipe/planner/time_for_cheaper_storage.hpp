@@ -22,6 +22,7 @@ struct cheaper_storage_parameters {
     double part = 0.05;
     /// Estimated number of operations of a microbatch on a stage.
     std::size_t operations_per_cell = 5;
+    /// Estimated number of trials per cheaper option, including trials of several changes at once.
     std::size_t trials_per_option = 2;
 };
 

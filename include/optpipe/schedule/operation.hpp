@@ -178,8 +178,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the storage option
-/// of the operation includes operations of the same kind.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: if the operation is
+/// a transfer or a recomputation, its storage option has such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

@@ -22,8 +22,8 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
 /// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
-/// link, and the order in which operations take each rank's memory. Operations that share no lane, engine, link or
-/// memory may come in any order. `simulate` derives the times.
+/// link, and the order in which operations take each rank's memory. Nothing else in the sequence matters, except that
+/// every operation comes after its inputs. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -81,9 +81,9 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 /// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
 /// A synchronous loop runs its rank's list one operation after the other. A synchronous loop must post sends
-/// asynchronously, because two neighbours may both send first. A synchronous loop stays within the plan's memory, but
-/// is slower than the plan, because a rank computes nothing while it transfers. For an asynchronous loop, `lower` and
-/// `issue_order` say when each transfer may start, and which operations wait for its end.
+/// asynchronously, because two neighbours may both send first. A synchronous loop is correct and stays within the
+/// plan's memory, but is slower than the plan, because a rank computes nothing while it transfers. For an asynchronous
+/// loop, `lower` and `issue_order` say when each transfer may start, and which operations wait for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -93,8 +93,9 @@ template <pipeline_graph Graph>
 }
 
 /// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
-/// valid schedule in which nothing starts later than in the given schedule. `simulate` fails only if two transfers
-/// without duration swap stashes at one instant in a full memory, because neither can come first.
+/// valid schedule in which nothing starts later than in the given schedule. There is one exception. If two transfers
+/// without duration swap stashes at one instant in a full memory, `simulate` refuses the order of a valid schedule,
+/// because neither transfer can come first.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

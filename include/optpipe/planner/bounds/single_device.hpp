@@ -135,8 +135,8 @@ private:
         }
         return choices;
     }
-    /// Drops each choice that is no better than another one. Choices are sorted by memory. If there are no transfers,
-    /// it suffices to compare each choice with the last one that was kept.
+    /// Drops each choice that is no better than another one. Choices are sorted by memory. If choices have no transfer
+    /// times, it suffices to compare each choice with the last one that was kept.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;

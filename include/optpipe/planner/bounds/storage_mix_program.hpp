@@ -53,22 +53,23 @@ struct copy_rules {
 /// forwards can run before the first gradient, and only few weight gradients after the last gradient.
 ///
 /// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
-/// A link carries one copy at a time. So in each part of the window, states with a copy in the same direction last in
-/// total at most as long as the part. If the link is half duplex, states with a copy in any direction last in total at
-/// most as long as the part.
+/// A link carries one copy at a time in each direction. So in each part of the window, states with a copy in the same
+/// direction last in total at most as long as the part. A half-duplex link carries only one copy at a time. So if the
+/// link is half duplex, states with a copy in any direction last in total at most as long as the part.
 ///
-/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, and let
-/// ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give the Lagrangian bound (least cost
-/// of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) − Σ_instants (most valuable stashes). The
-/// multipliers are scaled so that (Σ_ranks most valuable state + ν) is at most 1 in the middle part, whose length grows
-/// with T. The simplex method only proposes λ and ν. The bound is computed by the formula.
+/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, with λ
+/// ≥ 0 for inequalities, and let ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give
+/// the Lagrangian bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) −
+/// Σ_instants (most valuable stashes). The multipliers are scaled so that (Σ_ranks most valuable state + ν) is at most
+/// 1 in the middle part, whose length grows with T. The simplex method only proposes λ and ν. The bound is computed by
+/// the formula.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. The function reserves a share of `work` for branch and bound,
-    /// which finds integral numbers of microbatches. Branch and bound visits the node with the least bound first.
+    /// A lower bound on the objective, at least `known`. Branch and bound, which makes the numbers of microbatches
+    /// integral, may do a tenth of `work` in addition. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -229,9 +230,9 @@ private:
         }
     }
 
-    /// Whether stashes are counted at the instant `at` (see `instant`). On the side of the window's start, `at` must be
-    /// the earliest start of a gradient. On the side of the window's end, `at` must be the latest end of a forward or a
-    /// gradient.
+    /// Whether stashes are counted at the instant `at` of rank `r` (see `instant`). On the side of the window's start,
+    /// stashes are counted at the earliest start of a gradient of each stage. On the side of the window's end, stashes
+    /// are counted at the latest end of a forward or a gradient of each stage.
     [[nodiscard]] bool counts_stashes(std::size_t r, int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {

@@ -67,8 +67,9 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, with each forward's storage option copied to the other operations of the same stage and microbatch.
-/// An order with operations or options that `p` lacks stays unchanged.
+/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. Transfers and
+/// recomputations are added and removed accordingly. An order with operations or options that `p` lacks stays
+/// unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -165,8 +166,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all` with only complete pairs marked. A complete pair is a forward directly followed by a backward on the
-/// same rank, if `p.overlaps` lists the two.
+/// The order `all`, in which only the parts of complete pairs are still marked. A pair is complete if a marked forward
+/// is followed by a marked backward as the next computation of the rank, and `p.overlaps` lists the two.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet

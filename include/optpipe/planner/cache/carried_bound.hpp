@@ -113,21 +113,22 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// divides the objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible
 /// rounding error of the numbers.
 ///
-/// For each storage option of `asked`, `known` must have an option that costs no more, to replace it in any schedule. A
-/// stash takes the memory `held` from the forward to the end of the offload. After the offload, the stash takes only
-/// the part left on the device until the reload starts, and then `held` again. From the start of a recomputation, a
-/// stash takes the size of the activation. A stash is never larger with the option of `known` than with the option of
-/// `asked`, neither on the device nor on the host. An operation of the option of `known` takes the place of the same
-/// operation of the option of `asked`, starts at the same time, and ends no later. Operations that the option of
-/// `known` lacks are left out. Thus dependent operations don't start too early, lanes run one operation at a time, and
-/// memory is freed no later. Further options of `known` don't matter, because they could only make schedules of `known`
-/// shorter. If `asked` has an option that no option of `known` can replace, no bound follows.
+/// For each storage option of `asked`, `known` must have an option that costs no more. The option of `known` replaces
+/// the option of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of
+/// the offload. After the offload, the stash takes only the part left on the device until the reload starts, and then
+/// `held` again. From the start of a recomputation, a stash takes the size of the activation. A stash is never larger
+/// with the option of `known` than with the option of `asked`, neither on the device nor on the host. An operation of
+/// the option of `known` takes the place of the same operation of the option of `asked`, starts at the same time, and
+/// ends no later. Operations that the option of `known` lacks are left out. Thus dependent operations don't start too
+/// early, lanes run one operation at a time, and memory is freed no later. Further options of `known` don't matter,
+/// because they could only make schedules of `known` shorter. If `asked` has an option that no option of `known` can
+/// replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
 /// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. For
-/// the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of `known`. If
-/// microbatches differ and there are pairs, only a bound for the same problem is used. The reason is that the factor of
-/// a pair depends on the durations of its parts.
+/// the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of `known`, but
+/// at most by 1. If microbatches differ and there are pairs, only a bound for the same problem is used. The reason is
+/// that the factor of a pair depends on the durations of its parts.
 ///
 /// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,

@@ -120,8 +120,8 @@ public:
     }
 
 private:
-    /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. Not
-    /// tuned.
+    /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. None of
+    /// the limits here is tuned.
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
     /// entry.
@@ -172,8 +172,9 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan if its microbatches are slices or differ from each other, and 0 otherwise.
-    /// A good plan for very different microbatches may be more useful than a hasty plan for similar ones.
+    /// The relative gap of the entry's plan if the entry's microbatches are slices or differ from each other. In all
+    /// other cases, 0. A good plan for very different microbatches may be more useful than a hasty plan for similar
+    /// ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }

@@ -167,7 +167,8 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. Returns false if the round is over and all its searches were complete.
+    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
+    /// do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
             // A better schedule is often found after few conflicts. If a better schedule is found, the rest of the
@@ -339,7 +340,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // If the solver has given up, it takes no steps, so its conflicts are counted as steps.
+        // Conflicts also count as steps, because a solver that has given up reports conflicts, but takes no steps.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
@@ -419,8 +420,9 @@ private:
 /// operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
 /// options recompute and there are many microbatches.
 ///
-/// The search of a call that has returned is kept in the state. The next call with this state resumes the kept search,
-/// with its old seed and parameters. Concurrent calls have separate searches, which share learned clauses.
+/// The search of a call that has returned is kept in the state. The next call with the same state, or with another view
+/// of the state, resumes the kept search. The resumed search keeps its seed and parameters. Concurrent calls have
+/// separate searches, which share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

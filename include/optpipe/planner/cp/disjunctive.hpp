@@ -17,10 +17,10 @@ namespace optpipe::cp {
 /// backwards in time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
-/// - *Overload*: the tasks that must lie within an interval must fit into the interval (Carlier 1982).
+/// - *Overload*: the tasks that must lie within an interval must fit into the interval.
 /// - *Edge finding*: a task that can't run among others runs before or after all of them (Carlier and Pinson 1989).
 ///
-/// Applied to all intervals, the overload rule gives the preemptive one-machine bound.
+/// Applied to all intervals, the overload rule gives the preemptive one-machine bound (Carlier 1982).
 class disjunctive {
 public:
     explicit disjunctive(const model& m)

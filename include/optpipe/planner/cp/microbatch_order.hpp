@@ -21,7 +21,7 @@ namespace optpipe::cp {
 ///
 /// If a stage has several options, all operations of interchangeable sequences can only be renumbered together. So only
 /// the first forwards of interchangeable sequences on stage 0 are sorted. (For plain problems, `stage_storage` uses
-/// permutations, and can sort all operations.)
+/// permutations, so that the forwards, gradients and weight gradients of every stage are sorted.)
 class microbatch_order {
 public:
     microbatch_order(const problem& p, overtaking form)

@@ -37,7 +37,8 @@ namespace optpipe::cp {
 /// holds because a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
 /// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. If two tasks
 /// start together, the literal for their order may be true or false. If there are tasks without duration, layers aren't
-/// nested, because nesting requires that starts and ends of tasks differ.
+/// nested, because nesting requires that starts and ends of tasks differ. The layers that a gradient adds to its stash
+/// are always nested.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
 /// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
@@ -347,10 +348,11 @@ private:
             c.push_back(!held);
         return model_->add_any_fails(std::move(uses));
     }
-    /// Whether stash `j` still exists when `at` starts, because the operation that releases the stash hasn't ended.
-    /// `release` lists the stage's gradients or its weight gradients, whichever release stashes. All layers and options
-    /// share this literal. Learned clauses can use this literal instead of the literals of each gradient that may use
-    /// the stash.
+    /// Whether the operation that releases stash `j` hasn't ended when `at` starts. `release` lists the stage's
+    /// gradients, which release the layers above the weight stash, or the stage's weight gradients, which release all
+    /// other layers. The releasing operation is the gradient that uses the stash, or the weight gradient of this
+    /// gradient. All options, and all layers with the same `release`, share this literal. Learned clauses can use this
+    /// literal instead of the literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -399,8 +401,8 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The first part of the key is the task that releases the stash. The second part is the
-    /// starting task `at`.
+    /// The literals of `is_held`. The first part of the key is the task of `release` that has the index of the stash.
+    /// The second part is the starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -40,7 +40,8 @@ namespace optpipe::cp {
 /// forwards and reloads have provided. Also, at most as many stashes have been reloaded as offloaded. Every valid
 /// schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible
 /// for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
-/// (`bounding_form`). With recomputation, the length of a gradient would depend on the stash that it uses.
+/// (`bounding_form`). If options differed in recomputation, the work before or in a gradient would depend on the stash
+/// that the gradient uses.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
 /// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).

@@ -51,7 +51,8 @@ struct storage_tasks {
     std::vector<std::vector<stored_stash>> stashes{};
     /// The transfers of the stage if transfers belong to no stash, otherwise empty.
     std::vector<transfer_pairs> pairs{};
-    /// The tasks of each gradient and option. Empty if a gradient has the same tasks under all options.
+    /// The tasks of each gradient and option. Empty if every gradient takes the same time, and adds the same memory,
+    /// under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
@@ -96,8 +97,8 @@ struct stage_tasks {
     std::vector<task_index> gradient{};
     /// The tasks of W. Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// For each gradient, whether it is fused with its W into a full backward. Empty if I never needs more memory than
-    /// the stash. Never true in problems without full backwards.
+    /// For each gradient, whether it is fused with its W into a full backward. Empty if no stash can grow in its
+    /// gradient, if memory is ample, or if the backward isn't split. Never true in problems without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
 };

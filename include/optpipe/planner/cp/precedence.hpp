@@ -18,8 +18,10 @@ namespace optpipe::cp {
 
 /// Handles a watched literal, `lost`, that became false. The return value depends on the clause's other literals:
 /// - If the other watched literal is true, returns it.
-/// - If another literal isn't false, watches that literal in place of `lost`, and returns `never`.
-/// - If all other literals are false, returns the other watched literal, which must become true.
+/// - If a literal besides the two watched literals isn't false, watches that literal in place of `lost`, and returns
+///   `never`.
+/// - If all literals except the other watched literal are false, returns the other watched literal, which must become
+///   true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -157,8 +159,8 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A true
-    /// choice implies that both tasks are present.
+    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
+    /// is made true only if both tasks are known to be present, because a true choice implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // If the search was interrupted and has backtracked since, the contradiction may be gone.

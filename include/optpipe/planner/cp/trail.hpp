@@ -14,9 +14,8 @@
 
 namespace optpipe::cp {
 
-/// The facts at the current node in the order of their derivation, each with its reason. The solver generates clauses
-/// lazily (Ohrimenko, Stuckey and Codish 2009): it explains bounds only when needed, by the weakest bounds that
-/// suffice.
+/// The facts at the current node in the order of their derivation, each with its reason. As in lazy clause generation
+/// (Ohrimenko, Stuckey and Codish 2009), bounds are explained only when needed, by the weakest bounds that suffice.
 class trail {
 public:
     struct entry {

@@ -17,7 +17,7 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// For each stage behind its own, a forward may move earlier by this share of a period. Forwards only move by whole
+    /// For each stage after its own, a forward may move earlier by this share of a period. Forwards only move by whole
     /// periods, and only as far as memory allows.
     double ahead = 0.0;
     /// Whether weight gradients may leave their pattern slots. Weight gradients that leave their slots run in idle
@@ -27,7 +27,7 @@ struct completion_options {
 };
 
 /// Changes the pattern so that the forwards of every stage run some periods earlier. Each forward takes the slot of an
-/// earlier microbatch's forward, so there are no collisions.
+/// earlier microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());

@@ -29,7 +29,8 @@ struct modulo_options {
 /// completes the pattern with a prologue and an epilogue. The pattern is completed in a reduced problem, which has only
 /// the microbatches that prologue and epilogue need. In the reduced problem, `improve` may change prologue and
 /// epilogue. Finally, the steady state is unrolled to all microbatches. The effort hardly depends on the number of
-/// microbatches. Before the search for a period, `wavefronts` are tried on the complete step.
+/// microbatches. Before the search for a period, `wavefronts` are tried on the complete step. The periodicity of
+/// wavefronts may be large.
 ///
 /// Offers every schedule found. Returns when the search is done or the effort is used up.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

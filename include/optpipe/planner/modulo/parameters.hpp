@@ -7,14 +7,15 @@
 
 namespace optpipe {
 
-/// How `modulo_search` searches for periods. Not tuned.
+/// How `modulo_search` searches for periods. All values are the same for every problem, and not tuned.
 struct period_parameters {
     std::size_t max_periodicity = 4;
-    /// Number of rounds. A round goes through all periodicities, with wider beams than the previous round.
+    /// Number of rounds. A round goes through all periodicities, with wider beams or more attempts than the previous
+    /// round.
     std::size_t max_rounds = 12;
     /// Number of partial patterns that are kept (width), and number of attempts to add a stage to each of them. Both
-    /// numbers grow from the first round to a maximum. If ranks have several stages, the first width is multiplied by
-    /// `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// numbers grow from the first round to a maximum. If ranks have several stages and the periodicity is 1, the first
+    /// values are multiplied by `coupled_factor`, because the first placements decide whether the last placements fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;

@@ -431,7 +431,8 @@ private:
     window_moves windows_;
     stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
-    /// `found_` is the best order that is better than `best_` and hasn't been offered yet.
+    /// `best_` is the objective to improve on. `found_` is the best order that hasn't been offered yet. If there is
+    /// such an order, `best_` is its objective.
     double best_ = 0.0;
     bool is_priced_ = false;
     std::optional<order> found_{};

@@ -211,8 +211,8 @@ public:
         }
         return true;
     }
-    /// Computes the times of the edited order. Returns the objective value of the edited order. Returns infinity if the
-    /// value is above `most`, or if the order isn't executable.
+    /// Computes the times of the edited order. Returns the value of the edited order (see `value`). Returns infinity if
+    /// the value is above `most`, or if the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -257,7 +257,8 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit, and which positions were timed during the edit.
+    /// Forgets the edit, and which positions were timed during the edit, because the next edit may be undone before it
+    /// is timed.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();

@@ -143,7 +143,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return; // another thread was better
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // `best` is at least as good
         chosen.value = value;
         chosen.best = *found;
     }

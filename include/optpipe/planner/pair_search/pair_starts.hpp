@@ -107,8 +107,9 @@ struct pair_start {
     schedule best{};
 };
 
-/// Makes the starts. The starts are schedules of the published builders that don't search. A builder runs once with
-/// each storage option, without memory limits. The start with the least `value` comes first.
+/// Makes the starts. The starts come from the published builders that neither search nor poll for a stop. Each builder
+/// makes one order without memory limits. An order without recomputations and transfers gives one start for each
+/// storage option. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

@@ -241,7 +241,7 @@ private:
     /// Whether the rank has enough time and memory for a first stage and a second stage.
     [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second) const {
         const auto limit = pipeline_.memory_limit[r.here];
-        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false;
+        if (first.fixed + second.fixed > limit + tolerance{}.at(limit)) return false; // as in `with_layers`
         if (r.head + r.factor * (first.work + second.work) > r.objective) return false;
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;

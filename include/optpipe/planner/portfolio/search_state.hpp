@@ -52,7 +52,8 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound. `seconds` is the time of the improvement.
+/// One improvement of the incumbent or the bound. `seconds` is the time of the improvement. `objective` and `bound` are
+/// the values after the improvement.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;

@@ -47,7 +47,7 @@ struct strategy_traits {
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`). Several calls of a cooperative
     /// strategy make sense, even if the result hardly depends on the seed. The deterministic portfolio calls a
-    /// cooperative strategy only once, because its calls share nothing.
+    /// cooperative strategy only once, because calls in this portfolio share nothing.
     bool cooperative = false;
     /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
     /// false, the strategy starts anew in every call.

@@ -60,7 +60,7 @@ struct builder_parameters {
     /// Share of the remaining time for builders that search. Builders that search run at the same time as the
     /// constructive planner. With 64 ranks and 512 microbatches, the builder v-auto takes 1.9 s. When its time is up,
     /// v-auto returns its best schedule. With a share of 0.5 and a time limit of 3 s, a plan for Llama 3 70B (16 ranks
-    /// in v placement) was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
+    /// in v placement, on a busy machine) was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
     double slice_of_searches = 0.75;
     /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
     /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
@@ -75,10 +75,12 @@ struct builder_parameters {
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Time in seconds by which builders without stop check may exceed the deadline.
+    /// Time in seconds by which builders without stop check may exceed the deadline. These builders take less time,
+    /// except on the largest problems.
     std::chrono::duration<double> moment{0.1};
     /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). With 250
-    /// stages and 4000 microbatches, a pass took twice as long.
+    /// stages and 4000 microbatches, a pass took twice as long. Because of this estimate, a problem with a million
+    /// cells gets only the one schedule that is needed if there is no time.
     double pass_seconds_per_cell = 5e-7;
     /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
     /// than `keep` and `offload`. The options with which the other builders had the best results are taken. Each run
@@ -220,7 +222,8 @@ private:
     };
 
     /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. If
-    /// there is no deadline, the caller runs the constructive planner later, in place of this function.
+    /// there is no deadline, the caller runs the constructive planner later, because the result of the constructive
+    /// planner depends on whether the search has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);

@@ -37,8 +37,9 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Replaces the microbatch numbers in `positions` by microbatches of `entering`. Number i becomes
-/// `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
+/// Replaces the microbatch numbers in `positions` by microbatches of `entering`. In `positions`, the number of a
+/// microbatch is its position in the order of injection. Number i becomes `entering.forwards[i]` in forwards, and
+/// `entering.gradients[i]` in all other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

@@ -25,8 +25,8 @@ using cell_flags = std::vector<unsigned char>;
 /// How transfers are placed around the computations of a schedule.
 struct offload_placement {
     bool in_slots = true;
-    /// A stash stays on the device if its gradient follows its forward sooner than this number of transfers to the host
-    /// and back.
+    /// A stash stays on the device if the time between its forward and its gradient is shorter than this number of
+    /// round trips (transfers to the host and back).
     double round_trips = 1.0;
     /// Among the microbatches that may be offloaded, every n-th is offloaded.
     std::size_t every = 1;

@@ -94,16 +94,16 @@ template <pipeline_graph Graph>
 }
 
 /// A classic problem (`is_described_by_costs`) with the storage options `options`, for builders that only support kept
-/// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`.
-/// Operations in the order of `p` end no later than in the classic problem, unless a transfer waits for memory.
+/// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`. The
+/// operations of this order end no later than in the classic problem, unless a transfer waits for memory.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` becomes the activation.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both are exact.
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
-/// - Recomputation lowers the memory limit of the rank by the largest amount that it restores.
-/// - A lowered memory limit is negative if not even one microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
-/// - For a classic transfer, the builder decides for each microbatch whether to offload.
-/// - The amount that any other transfer moves is removed from the activation. The largest amount lowers the limit.
+///   The builder then decides for each microbatch whether to offload.
+/// - The amount that any other transfer moves is removed from the activation.
+/// - The memory limit of a rank is lowered by the largest amount that a recomputation or such a transfer adds to a
+///   stash while the stash is in use. A negative limit means that not even one microbatch fits.
 /// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,

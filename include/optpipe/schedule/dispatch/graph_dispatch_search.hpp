@@ -80,9 +80,9 @@ public:
         while (left_ > 0 && !stop_())
             anneal(best, value);
     }
-    /// Searches for an order with a short step. Tries the values of one parameter after the other, instead of all
-    /// combinations, and then anneals. In the first trial, microbatches enter in the order `entering`, in which slices
-    /// of one sequence follow one another. `entering` may come from a good plan for another draw of the microbatches.
+    /// A search for a short time. Tries the values of one parameter after the other, instead of all combinations, and
+    /// then anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence
+    /// follow one another. `entering` may come from a good plan for another draw of the microbatches.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();
@@ -139,7 +139,7 @@ private:
         return first;
     }
     /// Tries one careful run with the first storage options, and another with the options that hold least. Careful runs
-    /// hardly ever get stuck, so that a first order is usually found here.
+    /// hardly ever get stuck, so that a first order, which uses the memory well, is usually found here.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;

@@ -58,8 +58,9 @@ template <pipeline_graph Graph>
 
 /// Gives the order or schedule `given` the storage options that its transfers imply. An order from text, from a file of
 /// another program, or from a builder need not name options. An operation that doesn't name an option has the stage's
-/// first option. If the first option has no transfers, but a stage and microbatch has transfers in the sequence, all
-/// its operations get the stage's first option that offloads the whole stash. All other operations stay as they are.
+/// first option. If the first option has no transfers, but the sequence has transfers of a stage and microbatch, all
+/// operations of this stage and microbatch get the stage's first option that offloads the whole stash. All other
+/// operations stay as they are.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

@@ -190,9 +190,9 @@ private:
 /// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
 /// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided where an operation gets its inputs, and where memory is freed or taken, because its cause may
-/// change there. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more
-/// memory. For n operations, takes O(n log n) if only few operations of a rank are ready and wait at any time.
+/// A gap is divided where an operation gets its inputs, and where memory is freed or taken, because the cause of the
+/// gap may change there. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had
+/// more memory. For n operations, takes O(n log n) if only few operations of a rank are ready and wait at any time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -21,7 +21,7 @@
 namespace optpipe {
 
 /// Places operations one after the other. Each operation starts as early as the rules of a valid schedule
-/// (io/README.md) and the operations already placed allow. Operations that use a lane, a link or a memory keep the
+/// (io/README.md) and the operations already placed allow. Operations that share a lane, a link or a memory keep the
 /// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
@@ -371,7 +371,7 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times. The operations that use a lane, a link or a memory keep their order. Within this
+/// Gives an order its earliest times. Operations that share a lane, a link or a memory keep their order. Within this
 /// order, every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an
 /// earlier operation of the order frees.
 ///
