@@ -203,8 +203,8 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
 
 /// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
 /// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
-/// called when the exchange is issued, and the memory must stay valid until the exchange ends. If the model has no
-/// `message`, the transport gets only the labels and no addresses.
+/// called when the exchange is issued. The memory that it returns must stay valid until the exchange ends. If the model
+/// has no `message`, the transport gets only the labels and no addresses.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };

@@ -90,8 +90,8 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
-    /// For each number m, the microbatch whose operation gets the number m, if interchangeable microbatches are
-    /// numbered in the order of their starts.
+    /// Numbers interchangeable microbatches in the order in which their operations of this stage and role start.
+    /// Element m is the microbatch that gets the number m.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {

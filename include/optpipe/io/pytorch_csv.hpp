@@ -23,8 +23,8 @@ struct pytorch_options {
     /// false, `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
     bool without_storage = false;
     /// For FSDP in the format `compute_comms`: the number of stages per rank whose parameters are gathered at the same
-    /// time. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage takes the memory of
-    /// its parameters, and leaves more time for gathering.
+    /// time. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage needs memory for its
+    /// gathered parameters, but leaves more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 

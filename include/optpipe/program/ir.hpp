@@ -113,7 +113,7 @@ struct program_buffer {
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
 /// holds and the memory that RECOMPUTE restores. The part of a stash that W doesn't need is freed when I ends. A
-/// partial offload starts with the memory that W needs.
+/// partial offload first takes the memory that W needs.
 enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part

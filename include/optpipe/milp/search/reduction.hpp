@@ -62,8 +62,8 @@ public:
         return sum;
     }
 
-    /// If `keeps_rows` is true, rows of the original model can be translated after the call, and no feasible point is
-    /// lost.
+    /// If `keeps_rows` is true, the reductions keep every feasible point, and rows of the original model can still be
+    /// translated to the reduced model after the call.
     presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;

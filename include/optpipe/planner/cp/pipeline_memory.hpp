@@ -22,8 +22,8 @@ namespace optpipe::cp {
 /// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
 /// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
 ///
-/// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
+/// Some memory of a stash is held on the device whichever option is chosen. Tasks acquire and release it: the forward,
+/// the transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
 /// transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each

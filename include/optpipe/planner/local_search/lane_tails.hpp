@@ -66,9 +66,9 @@ private:
         }
     }
     /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
-    /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. Among operations
-    /// with equal starts, those with a duration are visited first, because they may have waited for operations without
-    /// duration.
+    /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. An operation may
+    /// have waited for one without duration that starts at the same time. So among operations with equal starts, those
+    /// with a duration are visited first.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

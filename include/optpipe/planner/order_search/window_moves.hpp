@@ -176,9 +176,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another operation near it. Then makes all similar pairs with at least
-    /// one part in the window, on all ranks. Pairs are similar if the stages of their parts have the same indices on
-    /// their ranks, and their microbatches have the same difference.
+    /// Makes a pair of the drawn operation and another operation near it. Then, on every rank, makes each similar pair
+    /// that has at least one of its two operations in the window. Pairs are similar if the stages of their parts have
+    /// the same indices on their ranks, and their microbatches have the same difference.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[graph()[drawn_].rank];
         const bool is_forward = flat_graph::is_forward(drawn_);

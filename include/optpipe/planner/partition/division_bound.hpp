@@ -252,7 +252,8 @@ private:
         if (!has_time(r, first, second)) return false;
         if (!has_warm_up_) return true;
         const auto last = last_stage_[r.here].position();
-        const auto first_gradient = (before_.back().forward + (before_.back() - before_[last_end]).gradient) / fastest_ +
+        const auto later = before_.back() - before_[last_end];
+        const auto first_gradient = (before_.back().forward + later.gradient) / fastest_ +
                                     hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
         const auto limit = std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
         const auto after = r.factor * (first.work + second.work) -

@@ -98,7 +98,7 @@ struct builder_parameters {
     /// options with which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
-    /// The best schedules are taken, all with different objectives. On three random models, local search of 60,000
+    /// The best schedules with distinct objective values are taken. On three random models, local search of 60,000
     /// moves had its best results from the fourth, fifth and sixth of seven schedules. Local search from more than
     /// seven schedules wasn't measured.
     std::size_t starts = 8;

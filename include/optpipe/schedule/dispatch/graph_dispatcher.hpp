@@ -168,7 +168,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Starts the pair whose gradient comes first among the pairs that can start and save time.
+    /// Considers the pairs that can start now and would save time. Starts the one whose gradient comes first.
     bool start_pair(rank r) {
         std::optional<operation_pair> best;
         for (const stage b : stages_of_[r])
