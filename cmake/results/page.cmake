@@ -12,8 +12,8 @@ answer("What does the constructive start reach alone, what does each part of the
 builders over time: without a search, with one strategy added, and with all strategies. `milp` is branch and bound over LP
 relaxations, and `cp` is constraint programming. The second table leaves out one strategy at a time; some of its problems are
 drawn at random. A problem counts as `worse` if the best of three plans without the strategy is longer than the worst of three
-plans with all strategies, and as `better` in the opposite case. Another run had 147 problems with 3 s each:
-[strategies](strategies.md)."
+plans with all strategies, and as `better` in the opposite case. Both tables have `windows` and `v-patterns`, which were removed
+later. Another run had 147 problems with 3 s each: [strategies](strategies.md)."
 each-alone without-each)
 
 answer("What do other solvers reach?"

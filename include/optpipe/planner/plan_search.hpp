@@ -508,7 +508,7 @@ private:
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
     return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
-            modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{},
+            modulo_strategy{},      over_memory_strategy{}, milp_strategy{},   adaptive_strategy{},
             order_strategy{},       pair_strategy{}};
 }
 
