@@ -285,9 +285,10 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves the start for a moment on all threads, before the strategies share the time. A plan with a short time
-    /// limit thus spends all its time here. If microbatches differ, the start may be a plan for other microbatches. Each
-    /// thread then runs dispatchers in half of the moment. They take only the order in which microbatches enter from the
-    /// start, because a dispatcher adapts to other costs better than a complete order does. `order_search` gets the rest.
+    /// limit thus spends all its time here. If microbatches differ, the start may be a plan for other microbatches.
+    /// Each thread then runs dispatchers in half of the moment. They take only the order in which microbatches enter
+    /// from the start, because a dispatcher adapts to other costs better than a complete order does. `order_search`
+    /// gets the rest.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -507,9 +508,9 @@ private:
 // includes this header, and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
-            modulo_strategy{},      over_memory_strategy{}, milp_strategy{},   adaptive_strategy{},
-            order_strategy{},       pair_strategy{}};
+    return {propagation_strategy{},  cp_strategy{},     local_search_strategy{},
+            rescheduling_strategy{}, modulo_strategy{}, milp_strategy{},
+            adaptive_strategy{},     order_strategy{},  pair_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,

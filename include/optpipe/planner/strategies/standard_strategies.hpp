@@ -6,7 +6,6 @@
 #include "optpipe/planner/strategies/milp_strategy.hpp"
 #include "optpipe/planner/strategies/modulo_strategy.hpp"
 #include "optpipe/planner/strategies/order_strategy.hpp"
-#include "optpipe/planner/strategies/over_memory_builders.hpp"
 #include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/propagation_strategy.hpp"
 #include "optpipe/planner/strategies/rescheduling_strategy.hpp"
