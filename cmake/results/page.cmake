@@ -12,8 +12,8 @@ answer("What does the constructive start reach alone, what does each part of the
 builders over time: without a search, with one strategy added, and with all strategies. `milp` is branch and bound over LP
 relaxations, and `cp` is constraint programming. The second table leaves out one strategy at a time; some of its problems are
 drawn at random. A problem counts as `worse` if the best of three plans without the strategy is longer than the worst of three
-plans with all strategies, and as `better` in the opposite case. Another run had 147 problems with 3 s each:
-[strategies](strategies.md)."
+plans with all strategies, and as `better` in the opposite case. Both tables have `windows`, `v-patterns` and `over-memory`,
+which were removed later. Another run had 147 problems with 3 s each: [strategies](strategies.md)."
 each-alone without-each)
 
 answer("What do other solvers reach?"
@@ -38,10 +38,9 @@ The bounds of all partitions don't vary; they were measured on 2026-11-30."
 published)
 
 answer("Are the baselines fair where memory is tight?"
-"A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`). If stages may
-recompute, it is also planned with one storage option for all microbatches: `uniform` in the second table, which includes
-builders in the manner of AdaPipe and Mario. The first table has each method as published. SPPO and SSDTrain aren't among the
-methods.
+"If stages may recompute, a published schedule that doesn't fit is also planned with one storage option for all microbatches:
+`uniform` in the second table, which includes builders in the manner of AdaPipe and Mario. The first table has each method as
+published. SPPO and SSDTrain aren't among the methods.
 
 For the second table, each problem of `tests/data/storage` is planned without recomputation, without transfers, and with all
 its options. `idle` is the objective minus the work, as a share of the same difference for the better of `uniform` and

@@ -9,7 +9,6 @@ set(words
     "convicted=confirmed late"
     "take_back=rollback"
     "bring_away=insert_offload"
-    "widened_(builders|part)=over-memory builders"
     "search_board=search_state"
     "double whole[^a-z_]|[a-z]_whole\\(=integral, or rounded"
     "suited_to=applicable_to"

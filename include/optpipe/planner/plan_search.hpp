@@ -509,9 +509,9 @@ private:
 // includes this header, and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
-            modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{},
-            order_strategy{},       pair_strategy{}};
+    return {propagation_strategy{},  cp_strategy{},     local_search_strategy{},
+            rescheduling_strategy{}, modulo_strategy{}, milp_strategy{},
+            adaptive_strategy{},     order_strategy{},  pair_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,

@@ -118,9 +118,12 @@ private:
 /// the exact model is solved, too, which is far harder. With other storage options, only the exact model exists. The
 /// horizon of each model is the objective of the incumbent, so only better schedules are feasible.
 ///
-/// An effort of a million is about one second.
+/// The effort is time: a million is about one second.
 struct milp_strategy {
     static constexpr std::string_view name = "milp";
+    /// The share is small, because the strategy mainly contributes proofs, and other strategies find schedules. Not
+    /// tuned.
+    static constexpr double share = 0.5;
     milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
@@ -133,8 +136,10 @@ struct milp_strategy {
                     !formulation::detail::is_certainly_too_large(operations, options_for(parameters.most_rows)),
                 // Larger problems are searched with one option for all microbatches.
                 .knows_storage_options = cells <= parameters.most_cells_with_options,
+                .timed = true,
                 .first_effort = effort_of(operations.any_may_offload() ? parameters.first_with_offloads
-                                                                       : parameters.first_without_offloads)};
+                                                                       : parameters.first_without_offloads),
+                .share = share};
     }
 
     void operator()(search_state& state, const strategy_options& options) const {
@@ -192,6 +197,6 @@ private:
             state.raise_bound(std::min(duration{result.objective}, state.objective()), name);
     }
 };
-static_assert(check_search_strategy<milp_strategy>());
+static_assert(check_search_strategy<milp_strategy>() && has_traits<milp_strategy>);
 
 } // namespace optpipe
