@@ -44,6 +44,24 @@ duration bound_of(const partition_problem& p) {
 }
 constexpr double precision = 2e-4;
 
+storage_option option(const char* name, double held, double recompute, double inside) {
+    return {name, memory_size{held}, duration{recompute}, duration{inside}, {}, {}};
+}
+/// Options to keep or to recompute the stash, and sometimes to offload it.
+storage_list<false> drawn_storage(random_numbers& random, double stash) {
+    const auto time = static_cast<double>(random.between(1, 8));
+    storage_list<false> options;
+    options.push_back(option("keep", stash, 0, 0));
+    const double less = 0.1 * static_cast<double>(random.below(6)) * stash;
+    options.push_back(random.chance(50) ? option("less", less, time, 0) : option("less", less, 0, time));
+    if (random.chance(50)) options.push_back(option("least", 0, 0, 12));
+    if (!random.chance(20)) return options;
+    options.push_back(option("offload", stash, 0, 0));
+    options.back().transfer_size = memory_size{stash};
+    options.back().transfer = transfer_times{duration{time}, duration{time}};
+    return options;
+}
+
 /// Random layers on a random pipeline: full or split backwards, tight memory, frozen layers, ranks of different speed.
 /// Amounts of memory are tenths, so that their sums are rounded.
 partition_problem drawn(random_numbers& random) {
@@ -59,9 +77,12 @@ partition_problem drawn(random_numbers& random) {
     partition_problem p;
     const auto layers = on.graph.stages() + random.between(0, 2);
     const std::size_t frozen = random.chance(20) ? 1 : 0;
+    const bool has_options = random.chance(40);
     for (std::size_t i = 0; i < layers; ++i) {
         p.layers.push_back(layer(number(1, 12), number(1, 12), number(1, 12), 0.1 * number(0, 30)));
         p.layers.back().static_memory = memory_size{0.1 * number(0, 20)};
+        if (i >= frozen && has_options)
+            p.layers.back().storage = drawn_storage(random, p.layers.back().costs.activation.value());
         if (i >= frozen) continue;
         auto& c = p.layers.back().costs;
         c.gradients = gradient_kind::none;
@@ -95,6 +116,29 @@ TEST_CASE("a rank whose memory is full of stashes waits for its first gradient")
     CHECK(bound_of(free).value() == doctest::Approx(6 * 8 + 6).epsilon(precision));
     // Rank 0 with 2 layers: its first gradient starts after 8 forwards and 6 gradients, and 2 × 2 forwards fit before.
     CHECK(bound_of(tight).value() == doctest::Approx(8 + 6 + 6 * 8 - 4).epsilon(precision));
+}
+
+TEST_CASE("the memory of a rank holds stashes for their lifetimes") {
+    // Rank 0 holds one stash at a time, for a forward here and two passes there and back.
+    const auto p = equal_layers(3, pipeline(stages_of_rank::one, 3, 6, memory_size{1}));
+    CHECK(bound_of(p).value() == doctest::Approx(6 * 5).epsilon(precision));
+}
+
+TEST_CASE("recomputation makes room, and takes time") {
+    // If rank 0 recomputes x of 6 stashes, its work takes 6 × 3 + 2x, and the others' lifetimes take 5 × (6 − x).
+    auto p = equal_layers(3, pipeline(stages_of_rank::one, 3, 6, memory_size{1}));
+    for (auto& each : p.layers)
+        for (const auto& one : {option("keep", 1, 0, 0), option("full", 0, 0, 2)})
+            each.storage.push_back(one);
+    CHECK(bound_of(p).value() == doctest::Approx(150.0 / 7).epsilon(precision));
+}
+
+TEST_CASE("in a loop and in a v, memory holds the stashes of both stages") {
+    for (const auto which : {stages_of_rank::loop, stages_of_rank::v}) {
+        const auto p = equal_layers(4, pipeline(which, 2, 8, memory_size{2}));
+        // The lifetimes on rank 0 are 7 and, as a loop, 3 or, as a v, 1.
+        CHECK(bound_of(p).value() >= (1.0 - precision) * 8 * (which == stages_of_rank::loop ? 10 : 8) / 2);
+    }
 }
 
 TEST_CASE("memory that is exactly full of static memory leaves stashes that take none") {

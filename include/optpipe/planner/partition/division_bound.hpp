@@ -8,6 +8,7 @@
 #include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/storage.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,6 +27,12 @@ namespace optpipe::detail {
 /// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
 /// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
+/// Stashes occupy memory for some time. A stash is on the device while its microbatch passes all later pieces, forward and back. The
+/// stashes of all microbatches, each times this lifetime, fit in the rank's memory times its time. Options that hold
+/// less take more of the rank's work. With any price of memory, the work plus the price of the memory that stashes hold
+/// is at most the time plus the price of all memory (weak duality of the linear program that mixes options). The best
+/// price is one at which two options of a layer cost the same, or an unlimited one. Other prices only weaken the bound.
+///
 /// `allows` decides exactly whether any division leaves each rank enough time. `allows` goes from rank to rank, and
 /// keeps all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
@@ -37,7 +44,8 @@ public:
                    const std::vector<duration>& work, bool in_pairs)
         : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)},
           has_heads_{pipeline.objective != objective_kind::span}, has_tails_{has_heads_ && !in_pairs},
-          has_warm_up_{has_tails_}, before_(1), last_stage_(pipeline.graph.ranks()) {
+          has_warm_up_{has_tails_}, prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, before_(1),
+          last_stage_(pipeline.graph.ranks()) {
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto sum = before_.back();
             sum.work += work[piece];
@@ -85,6 +93,8 @@ public:
 
 private:
     enum class second_stages : std::uint8_t { none, as_loop, as_v, unknown };
+    /// Limit on the number of prices. Layers seldom have more than four options, which change places at six prices.
+    static constexpr std::size_t most_prices = 8;
     /// Sums over pieces, for one microbatch at speed 1.
     struct sums {
         duration work{};
@@ -92,10 +102,23 @@ private:
         duration gradient{};
         memory_size held{};
         memory_size fixed{};
+        /// The least memory that a stash takes from its forward to its gradient, and the least without additional work.
+        memory_size kept{};
+        memory_size kept_by_default{};
+        /// For each price, the least additional work plus price of kept memory.
+        std::array<duration, most_prices> priced{};
 
-        friend sums operator-(const sums& a, const sums& b) {
-            return {a.work - b.work, a.forward - b.forward, a.gradient - b.gradient, a.held - b.held,
-                    a.fixed - b.fixed};
+        friend sums operator-(sums a, const sums& b) {
+            a.work -= b.work;
+            a.forward -= b.forward;
+            a.gradient -= b.gradient;
+            a.held -= b.held;
+            a.fixed -= b.fixed;
+            a.kept -= b.kept;
+            a.kept_by_default -= b.kept_by_default;
+            for (std::size_t k = 0; k < a.priced.size(); ++k)
+                a.priced[k] -= b.priced[k];
+            return a;
         }
     };
     struct hops {
@@ -143,7 +166,46 @@ private:
             if (option.offloads()) has_warm_up_ = false; // offloads make room for more forwards
         }
         sum.held += least;
-        if (c.gradients == gradient_kind::none) has_warm_up_ = false; // a rank may have no gradient
+        if (c.gradients == gradient_kind::none)
+            has_warm_up_ = false; // a rank may have no gradient
+        else
+            add_kept(sum, listed_storage(layer));
+    }
+    void add_kept(sums& sum, const storage_list<false>& options) const {
+        const auto least = [&](const auto& value_of) {
+            auto best = value_of(options.front());
+            for (const auto& option : options)
+                best = std::min(best, value_of(option));
+            return best;
+        };
+        sum.kept += least([](const storage_option& o) { return o.left_on_device(); });
+        sum.kept_by_default += least([](const storage_option& o) {
+                                   return std::pair{o.extra_work(), o.left_on_device()};
+                               }).second;
+        for (std::size_t k = 0; k < prices_.size(); ++k)
+            sum.priced[k] += least([&](const storage_option& o) {
+                return o.extra_work() + duration{prices_[k] * o.left_on_device().value()};
+            });
+    }
+    /// The prices of memory, as time for a unit of it, at which two options of a layer cost the same, in ascending
+    /// order. If there are too many, every n-th one.
+    static std::vector<double> prices_of(const partition_problem& p) {
+        std::vector<double> all;
+        for (const auto& layer : p.layers) {
+            const auto options = listed_storage(layer);
+            for (const auto& a : options)
+                for (const auto& b : options)
+                    if (a.extra_work() < b.extra_work() && a.left_on_device() > b.left_on_device())
+                        all.push_back((b.extra_work() - a.extra_work()).value() /
+                                      (a.left_on_device() - b.left_on_device()).value());
+        }
+        std::sort(all.begin(), all.end());
+        all.erase(std::unique(all.begin(), all.end()), all.end());
+        std::vector<double> some;
+        const auto step = (all.size() + most_prices - 1) / most_prices;
+        for (std::size_t i = 0; i < all.size(); i += step)
+            some.push_back(all[i]);
+        return some;
     }
 
     /// An upper bound on the tolerance of memory (`memory_scale`) in any partition.
@@ -197,15 +259,22 @@ private:
         for (auto to = from.first + 1; to <= most; ++to) {
             const auto first = before_[to] - before_[from.first];
             if (!has_time(r, first, {})) return;
-            if (second_ == second_stages::none && has_time(r, first, {}, to)) look(ends{to, middle});
+            const auto look_if_held = [&](const sums& second, std::size_t last_end, std::size_t end) {
+                if (has_memory(r, first, to, second, last_end)) look(ends{to, end});
+            };
+            if (second_ == second_stages::none && has_time(r, first, {}, to)) look_if_held({}, to, middle);
             if (second_ == second_stages::as_loop)
-                for (auto end = from.second + 1;
-                     end <= pieces() && has_time(r, first, before_[end] - before_[from.second], end); ++end)
-                    look(ends{to, end});
+                for (auto end = from.second + 1; end <= pieces(); ++end) {
+                    const auto second = before_[end] - before_[from.second];
+                    if (!has_time(r, first, second, end)) break;
+                    look_if_held(second, end, end);
+                }
             if (second_ == second_stages::as_v)
-                for (auto begin = from.second;
-                     begin-- > to && has_time(r, first, before_[from.second] - before_[begin], from.second);)
-                    look(ends{to, begin});
+                for (auto begin = from.second; begin-- > to;) {
+                    const auto second = before_[from.second] - before_[begin];
+                    if (!has_time(r, first, second, from.second)) break;
+                    look_if_held(second, from.second, begin);
+                }
         }
     }
     /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. If `r`
@@ -255,10 +324,56 @@ private:
         const auto later = before_.back() - before_[last_end];
         const auto first_gradient = (before_.back().forward + later.gradient) / fastest_ +
                                     hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
-        const auto limit = std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
+        const auto limit = room_of(r, first, second);
         const auto after = r.factor * (first.work + second.work) -
                            forwards_within(limit, first, second) / given_.speed_of(r.here);
         return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
+    }
+    /// The memory that the static memory of a rank's pieces leaves.
+    [[nodiscard]] memory_size room_of(const free_rank& r, const sums& first, const sums& second) const {
+        return std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
+    }
+    /// The least time from a forward of a stage of rank `r`, which ends after `end` pieces, to its gradient.
+    [[nodiscard]] duration lifetime(const free_rank& r, const sums& own, std::size_t end, stage s) const {
+        const auto later = before_.back() - before_[end];
+        const auto& passed = hops_[s.position()];
+        return own.forward / given_.speed_of(r.here) + (later.forward + later.gradient) / fastest_ +
+               (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
+    }
+    /// Whether the rank's memory suffices for the lifetimes of the stashes of a first stage that ends after `end`
+    /// pieces, and of a second stage that ends after `last_end` pieces, if there is one.
+    [[nodiscard]] bool has_memory(const free_rank& r, const sums& first, std::size_t end, const sums& second,
+                                  std::size_t last_end) const {
+        const auto room = room_of(r, first, second);
+        if (room.is_unlimited()) return true;
+        const std::array lives{lifetime(r, first, end, stage{r.here.position()}).value(),
+                               lifetime(r, second, last_end, last_stage_[r.here]).value()};
+        const auto all = room.value() * (r.objective - r.head - r.tail).value();
+        const auto needed = [&](memory_size sums::*of) {
+            return microbatches() * (lives[0] * (first.*of).value() + lives[1] * (second.*of).value());
+        };
+        if (needed(&sums::kept) > all) return false;
+        if (needed(&sums::kept_by_default) <= all) return true;
+        const auto work = first.work + second.work;
+        const auto time = r.objective - r.head;
+        for (const auto price : prices_)
+            for (const auto life : lives) {
+                if (!(life > 0.0)) continue;
+                const auto of_time = price / life; // of a unit of memory for a unit of time, at the rank's speed
+                const auto stored = priced(first, of_time * lives[0]) + priced(second, of_time * lives[1]);
+                if (r.factor * (work + stored) > time + duration{of_time / given_.speed_of(r.here) * all}) return false;
+            }
+        return true;
+    }
+    /// A lower bound on the least additional work plus price of kept memory. As a function of the price, the least sum
+    /// is concave, so it is above its chords. It ascends at least by the least kept memory.
+    [[nodiscard]] duration priced(const sums& of, double price) const {
+        const auto above =
+            static_cast<std::size_t>(std::upper_bound(prices_.begin(), prices_.end(), price) - prices_.begin());
+        const auto from = above == 0 ? 0.0 : prices_[above - 1];
+        const auto at_from = above == 0 ? duration{} : of.priced[above - 1];
+        if (above == prices_.size()) return at_from + duration{(price - from) * of.kept.value()};
+        return at_from + (price - from) / (prices_[above] - from) * (of.priced[above] - at_from);
     }
     /// The longest total time of forwards, at speed 1, whose stashes fit in `limit` together. Forwards of the stage
     /// with more time per stash are taken first.
@@ -280,6 +395,7 @@ private:
     bool has_heads_;
     bool has_tails_;
     bool has_warm_up_;
+    std::vector<double> prices_;
     /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has, for each stage, the hops
     /// before it.
     std::vector<sums> before_;
