@@ -60,6 +60,23 @@ TEST_CASE("runs with pairs are valid") {
     CHECK(paired >= cases / 20);
 }
 
+TEST_CASE("a dispatcher starts no pair that it avoids") {
+    const auto p = pair_problem(3, 8, 4.0, true);
+    auto options = first_options(p);
+    options.pairs = true;
+    const auto pairs_of_last = [&](const order& of) {
+        return std::count_if(of.operations.begin(), of.operations.end(), [](const operation& op) {
+            return op.is_paired && op.kind == operation_kind::forward && op.stage == stage{3};
+        });
+    };
+    CHECK(pairs_of_last(run(p, options)) > 0);
+    for (const overlap& each : p.overlaps)
+        options.avoided.push_back(each.forward == stage{3} ? 1 : 0);
+    const auto made = run(p, options);
+    CHECK(pairs_of_last(made) == 0);
+    CHECK(has_pair(made));
+}
+
 TEST_CASE("pairs shorten the step of a dispatcher") {
     const auto p = pair_problem(2, 8, 4.0, true);
     auto options = first_options(p);

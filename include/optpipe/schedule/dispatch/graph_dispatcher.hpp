@@ -40,6 +40,10 @@ struct graph_dispatch_options {
     /// saves time. An operation doesn't wait until its pair can start, because waiting gained nothing on 26 random
     /// problems.
     bool pairs = false;
+    /// For each pair of the problem (`overlaps`), whether it doesn't start. Empty if all pairs may start. A pair saves
+    /// time on its rank, but ends later than each of its parts would alone. So if memory is scarce, the step may be
+    /// shorter with only some pairs.
+    std::vector<unsigned char> avoided{};
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
 
@@ -192,6 +196,7 @@ private:
         const auto other = gradient_in_pair(one, gradient_of(b, gradients_[stages_[b].next_gradient]));
         if (!other || !arrives_by_now(one) || !arrives_by_now(*other) || !is_restored(*other)) return std::nullopt;
         const auto& of = *overlap_of(*p_, one, *other);
+        if (!options_->avoided.empty() && options_->avoided[p_->overlaps.position(of)] != 0) return std::nullopt;
         const auto saved = duration_of(*p_, one) + duration_of(*p_, *other) - pair_duration(*p_, of, one, *other);
         const auto pair = pair_of(one, *other);
         return saved > step_.slack() && fits(pair, of, r) ? std::optional{pair} : std::nullopt;
