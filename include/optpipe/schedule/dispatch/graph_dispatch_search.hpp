@@ -42,10 +42,12 @@ struct graph_dispatch_search_parameters {
     std::size_t weights_drawn = 6;
     /// Weight of changes that move a sequence, if sequences differ. All other kinds of changes have the weight 1.
     std::size_t moves_of_sequences = 4;
-    /// Weight of changes to pairs, if the problem has pairs. One of every `changes_per_switch` such changes switches
-    /// all pairs on or off.
-    std::size_t changes_of_pairs = 3;
-    std::size_t changes_per_switch = 6;
+    /// Weight of changes that avoid a pair or let it start, if the problem has pairs.
+    std::size_t changes_of_avoided = 2;
+    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Nothing waits if it
+    /// is below 0.
+    double least_wait = -1.0;
+    double wait_range = 3.0;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
     /// % shorter in the mean than without annealing. Without annealing, changes for the worse are undone.
@@ -118,7 +120,7 @@ public:
     [[nodiscard]] std::vector<microbatch> longest_inside() const { return in_order(longest_inside(shortest_first())); }
 
 private:
-    enum class change_kind { further, weights, depth, careful, storage, sequence, pairs };
+    enum class change_kind { further, weights, depth, careful, storage, sequence, pairs, avoided, wait };
 
     /// One round of simulated annealing, which starts from `best`.
     void anneal(graph_dispatch_options& best, duration& best_value) {
@@ -275,7 +277,10 @@ private:
         changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful};
         if (std::any_of(options_.begin(), options_.end(), [](const auto& kept) { return kept.size() > 1; }))
             changes_.push_back(change_kind::storage);
-        if (!p_->overlaps.empty()) changes_.insert(changes_.end(), with_.changes_of_pairs, change_kind::pairs);
+        if (!p_->overlaps.empty()) {
+            changes_.insert(changes_.end(), {change_kind::pairs, change_kind::wait});
+            changes_.insert(changes_.end(), with_.changes_of_avoided, change_kind::avoided);
+        }
         if (sequences_by_cost(*p_).size() > 1)
             changes_.insert(changes_.end(), with_.moves_of_sequences, change_kind::sequence);
     }
@@ -288,25 +293,26 @@ private:
         case change_kind::careful: options.careful = !options.careful; break;
         case change_kind::storage: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
         case change_kind::sequence: move_sequence(options.sequence); break;
-        case change_kind::pairs: change_pairs(options); break;
+        case change_kind::pairs: options.pairs = !options.pairs; break;
+        case change_kind::avoided: change_avoided(options); break;
+        case change_kind::wait: change_wait(options); break;
         }
     }
-    /// Switches all pairs on or off, or lets one pair start or not, often together with the pairs of other ranks that
-    /// are like it.
-    void change_pairs(graph_dispatch_options& options) {
-        if (random_.below(with_.changes_per_switch) == 0) {
-            options.pairs = !options.pairs;
-            return;
-        }
+    /// Avoids a pair, or lets it start. Often does the same for the pairs of other ranks that are like it.
+    void change_avoided(graph_dispatch_options& options) {
         constexpr std::size_t half = 50; // percent
         const auto& all = p_->overlaps;
         const auto& drawn = *(all.begin() + static_cast<std::ptrdiff_t>(random_.below(all.size())));
         const bool one = random_.chance(half);
-        options.pairs = true;
         options.avoided.resize(all.size());
         const unsigned char avoids = options.avoided[all.position(drawn)] == 0 ? 1 : 0;
         for (const overlap& each : all)
             if (one ? &each == &drawn : are_alike(each, drawn)) options.avoided[all.position(each)] = avoids;
+        options.pairs = true;
+    }
+    void change_wait(graph_dispatch_options& options) {
+        options.wait = with_.least_wait + with_.wait_range * random_.share();
+        options.pairs = true;
     }
     /// Whether the stages of the pairs have the same places on their ranks.
     [[nodiscard]] bool are_alike(const overlap& a, const overlap& b) const {
