@@ -108,6 +108,15 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr auto stages_by_rank(cons
     return stages;
 }
 
+/// The position of each stage among the stages of its rank.
+template <pipeline_graph Graph> [[nodiscard]] constexpr auto places_on_ranks(const Graph& g) {
+    per_stage<std::size_t, Graph::stage_extent> places(g.stages());
+    for (const auto& stages : stages_by_rank(g))
+        for (std::size_t i = 0; i < stages.size(); ++i)
+            places[stages[i]] = i;
+    return places;
+}
+
 /// Whether each rank holds exactly one stage.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool one_stage_per_rank(const Graph& g) {
     if (g.stages() != g.ranks()) return false;

@@ -55,6 +55,10 @@ public:
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;
         return nullptr;
     }
+    /// The position of an element of the list.
+    [[nodiscard]] constexpr std::size_t position(const overlap& each) const {
+        return static_cast<std::size_t>(&each - &*list_.begin());
+    }
     friend bool operator==(const overlap_list&, const overlap_list&) = default;
 
 private:

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
+#include "schedule/pair_problems.hpp"
 
 #include <doctest/doctest.h>
 
@@ -68,4 +69,17 @@ TEST_CASE("with the longest microbatches inside, idle time before and after them
         ratios += best.value() / p.load(rank{0});
     }
     CHECK(ratios / draws < 1.1);
+}
+
+TEST_CASE("if memory is scarce, some of the pairs make a shorter step than all or none") {
+    auto p = pair_problem(4, 16, 4.0, true);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{6.75};
+    const auto length_with = [&](std::size_t trials) {
+        best_order<any_graph> best{p};
+        graph_dispatch_search<any_graph>{p, best, {}, trials, 1}.run();
+        return best.value();
+    };
+    constexpr std::size_t grid = 2 * 252; // all parameters, with all pairs and with none
+    CHECK(length_with(grid + 1000) < 0.98 * length_with(grid));
 }

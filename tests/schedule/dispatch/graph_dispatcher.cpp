@@ -47,6 +47,9 @@ TEST_CASE("runs with pairs are valid") {
         options.pairs = true;
         options.careful = random.chance(50);
         options.most_weights = random.chance(50) ? 0 : 3;
+        options.wait = random.chance(50) ? 2.0 : 0.0;
+        for (std::size_t n = 0; n < p.overlaps.size(); ++n)
+            options.avoided.push_back(random.chance(25) ? 1 : 0);
         const auto made = run(p, options);
         const auto timed = simulate(p, made);
         if (!timed) continue; // ranks wait for each other's memory
@@ -58,6 +61,38 @@ TEST_CASE("runs with pairs are valid") {
     }
     CHECK(complete > cases / 3);
     CHECK(paired >= cases / 20);
+}
+
+TEST_CASE("a dispatcher starts no pair that it avoids") {
+    const auto p = pair_problem(3, 8, 4.0, true);
+    auto options = first_options(p);
+    options.pairs = true;
+    const auto pairs_of_last = [&](const order& of) {
+        return std::count_if(of.operations.begin(), of.operations.end(), [](const operation& op) {
+            return op.is_paired && op.kind == operation_kind::forward && op.stage == stage{3};
+        });
+    };
+    CHECK(pairs_of_last(run(p, options)) > 0);
+    for (const overlap& each : p.overlaps)
+        options.avoided.push_back(each.forward == stage{3} ? 1 : 0);
+    const auto made = run(p, options);
+    CHECK(pairs_of_last(made) == 0);
+    CHECK(has_pair(made));
+}
+
+TEST_CASE("there are more pairs if operations wait for each other") {
+    const auto pairs_with = [](double wait) {
+        auto p = pair_problem(2, 8, 4.0, false);
+        p.p2p = hop_times<>{duration{0.25}};
+        auto options = first_options(p);
+        options.pairs = true;
+        options.wait = wait;
+        const auto made = run(p, options);
+        CHECK(is_valid(p, *simulate(p, made)));
+        return std::count_if(made.operations.begin(), made.operations.end(),
+                             [](const operation& op) { return op.is_paired; });
+    };
+    CHECK(pairs_with(2.0) > pairs_with(0.0));
 }
 
 TEST_CASE("pairs shorten the step of a dispatcher") {

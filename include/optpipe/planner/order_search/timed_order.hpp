@@ -206,7 +206,7 @@ public:
         for (const id i : sequence_) {
             if (!is_first(i)) continue;
             const auto* of = graph_.overlap_of(i, partner(i));
-            auto& mark = pair_mark_[static_cast<index>(of - &*graph_.of().overlaps.begin())];
+            auto& mark = pair_mark_[graph_.of().overlaps.position(*of)];
             if (std::exchange(mark, round_) != round_ && ++distinct_[graph_[i].rank] > limit) return false;
         }
         return true;

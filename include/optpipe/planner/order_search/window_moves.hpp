@@ -24,12 +24,8 @@ public:
     using id = flat_graph::id;
 
     window_moves(const problem& p, random_numbers& random)
-        : p_{&p}, random_{&random}, lanes_(p.graph.ranks()), next_(p.graph.ranks()), allowed_(p.graph.ranks()),
-          stages_(p.graph.stages()) {
-        std::vector<std::size_t> stages_of(p.graph.ranks());
-        for (const stage s : p.graph.all_stages())
-            place_on_rank_.push_back(stages_of[p.rank_of(s).position()]++);
-    }
+        : p_{&p}, random_{&random}, place_on_rank_{places_on_ranks(p.graph)}, lanes_(p.graph.ranks()),
+          next_(p.graph.ranks()), allowed_(p.graph.ranks()), stages_(p.graph.stages()) {}
 
     /// Edits the order in a window that begins with the microbatch of the operation at position `at`. Returns false,
     /// with nothing changed, if the edit isn't possible.
@@ -71,8 +67,7 @@ private:
         const auto kind = random_->below(3);
         for (const stage s : p_->graph.all_stages())
             stages_[s.position()] =
-                s == drawn_stage || kind == 2 ||
-                (kind == 1 && place_on_rank_[s.position()] == place_on_rank_[drawn_stage.position()]);
+                s == drawn_stage || kind == 2 || (kind == 1 && place_on_rank_[s] == place_on_rank_[drawn_stage]);
     }
     [[nodiscard]] bool is_in_window(id op) const {
         const auto m = graph().microbatch_of(op).position();
@@ -194,8 +189,8 @@ private:
         if (other.is_pair() || !flat_graph::is_forward(f) || !flat_graph::is_gradient(b)) return false;
         lag_ = static_cast<std::ptrdiff_t>(graph().microbatch_of(b).position()) -
                static_cast<std::ptrdiff_t>(graph().microbatch_of(f).position());
-        const auto forward_place = place_on_rank_[graph().stage_of(f).position()];
-        const auto backward_place = place_on_rank_[graph().stage_of(b).position()];
+        const auto forward_place = place_on_rank_[graph().stage_of(f)];
+        const auto backward_place = place_on_rank_[graph().stage_of(b)];
         bool changed = false;
         for (auto& lane : lanes_)
             changed = merge(lane, forward_place, backward_place, at_earlier) || changed;
@@ -209,7 +204,7 @@ private:
         for (index i = 0; i < lane.size(); ++i) {
             const id op = lane[i].first;
             if (lane[i].is_pair()) continue;
-            const auto on_rank = place_on_rank_[graph().stage_of(op).position()];
+            const auto on_rank = place_on_rank_[graph().stage_of(op)];
             const auto m = graph().microbatch_of(op).position();
             if (flat_graph::is_forward(op) && on_rank == forward_place) places_[m] = i;
             if (flat_graph::is_gradient(op) && on_rank == backward_place) places_[count + m] = i;
@@ -330,7 +325,7 @@ private:
     const problem* p_;
     random_numbers* random_;
     timed_order* order_ = nullptr;
-    std::vector<std::size_t> place_on_rank_{};
+    per_stage<std::size_t> place_on_rank_;
 
     // The drawn operation, and the microbatches [first_, end_) of the window. In a new pair, the backward's microbatch
     // is the forward's microbatch plus `lag_`.

@@ -27,11 +27,12 @@ namespace optpipe::detail {
 /// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
 /// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
 ///
-/// Stashes occupy memory for some time. A stash is on the device while its microbatch passes all later pieces, forward and back. The
-/// stashes of all microbatches, each times this lifetime, fit in the rank's memory times its time. Options that hold
-/// less take more of the rank's work. With any price of memory, the work plus the price of the memory that stashes hold
-/// is at most the time plus the price of all memory (weak duality of the linear program that mixes options). The best
-/// price is one at which two options of a layer cost the same, or an unlimited one. Other prices only weaken the bound.
+/// Stashes occupy memory for some time. A stash is on the device while its microbatch passes all later pieces, forward
+/// and back. The stashes of all microbatches, each times this lifetime, fit in the rank's memory times its time.
+/// Options that hold less take more of the rank's work. With any price of memory, the work plus the price of the memory
+/// that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that mixes
+/// options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other prices
+/// only weaken the bound.
 ///
 /// `allows` decides exactly whether any division leaves each rank enough time. `allows` goes from rank to rank, and
 /// keeps all pairs of ends (of the first and the second stages) that can be reached.

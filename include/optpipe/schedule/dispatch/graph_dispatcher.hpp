@@ -37,9 +37,15 @@ struct graph_dispatch_options {
     /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
     /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
-    /// saves time. An operation doesn't wait until its pair can start, because waiting gained nothing on 26 random
-    /// problems.
+    /// saves time.
     bool pairs = false;
+    /// For each pair of the problem (`overlaps`), whether it doesn't start. Empty if all pairs may start. A pair saves
+    /// time on its rank, but ends later than each of its parts would alone. So if memory is scarce, the step may be
+    /// shorter with only some pairs.
+    std::vector<unsigned char> avoided{};
+    /// The longest time that an operation waits to start as part of a pair, as a multiple of the time that the pair
+    /// saves. It waits only if the inputs of the other part are on their way.
+    double wait = 0.0;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
 
@@ -184,17 +190,55 @@ private:
         ++stages_[best->backward.stage].next_gradient;
         return true;
     }
-    /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, saves no
-    /// time, or can't start now.
-    std::optional<operation_pair> pair_on(stage f, stage b, rank r) const {
+    struct possible_pair {
+        operation_pair pair{};
+        const overlap* of = nullptr;
+        duration saved{};
+        /// When the inputs of both parts have arrived.
+        duration arrival{};
+    };
+    /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, is avoided,
+    /// or saves no time, or if the time when its inputs arrive isn't known yet.
+    std::optional<possible_pair> next_pair(stage f, stage b) const {
         if (!may_take_forward(f) || !has_gradient(b)) return std::nullopt;
         const auto one = with_storage(forward(f, options_->sequence[stages_[f].next_forward]));
-        const auto other = gradient_in_pair(one, gradient_of(b, gradients_[stages_[b].next_gradient]));
-        if (!other || !arrives_by_now(one) || !arrives_by_now(*other) || !is_restored(*other)) return std::nullopt;
+        const auto gradient = gradient_of(b, gradients_[stages_[b].next_gradient]);
+        const auto arrival = std::max(step_.arrival(one), step_.arrival(gradient));
+        if (arrival.is_unlimited()) return std::nullopt;
+        const auto other = gradient_in_pair(one, gradient);
+        if (!other) return std::nullopt;
         const auto& of = *overlap_of(*p_, one, *other);
+        if (!options_->avoided.empty() && options_->avoided[p_->overlaps.position(of)] != 0) return std::nullopt;
         const auto saved = duration_of(*p_, one) + duration_of(*p_, *other) - pair_duration(*p_, of, one, *other);
-        const auto pair = pair_of(one, *other);
-        return saved > step_.slack() && fits(pair, of, r) ? std::optional{pair} : std::nullopt;
+        if (!(saved > step_.slack())) return std::nullopt;
+        return possible_pair{pair_of(one, *other), &of, saved, arrival};
+    }
+    /// The pair of the next forward of `f` and the next gradient of `b`, if it can start now.
+    std::optional<operation_pair> pair_on(stage f, stage b, rank r) const {
+        const auto next = next_pair(f, b);
+        const bool can_start = next && next->arrival <= step_.now() + step_.slack() &&
+                               is_restored(next->pair.backward) && fits(next->pair, *next->of, r);
+        return can_start ? std::optional{next->pair} : std::nullopt;
+    }
+    /// Whether the part of this pair that has its inputs waits for the other part. If so, the rank is served again when
+    /// the other part's inputs arrive.
+    bool waits_for_pair(stage f, stage b, rank r) {
+        if (!options_->pairs || options_->wait <= 0.0) return false;
+        const auto next = next_pair(f, b);
+        const bool waits = next && next->arrival > step_.now() + step_.slack() &&
+                           next->arrival <= step_.now() + options_->wait * next->saved &&
+                           fits(next->pair, *next->of, r);
+        if (waits) step_.wake(r, next->arrival);
+        return waits;
+    }
+    /// Whether the next forward of `f`, or the next gradient of `b`, waits for the other part of a pair.
+    bool forward_waits(stage f, rank r) {
+        return std::any_of(stages_of_[r].begin(), stages_of_[r].end(),
+                           [&](stage b) { return waits_for_pair(f, b, r); });
+    }
+    bool gradient_waits(stage b, rank r) {
+        return std::any_of(stages_of_[r].begin(), stages_of_[r].end(),
+                           [&](stage f) { return waits_for_pair(f, b, r); });
     }
     /// Returns I or B, whichever form of `gradient` can be in a pair with the forward `f`. Empty if neither form can be
     /// in a pair with `f`.
@@ -232,7 +276,8 @@ private:
             const auto& own = stages_[s];
             if (!has_gradient(s)) continue;
             const bool is_first = !best || own.next_gradient < stages_[*best].next_gradient;
-            if (is_first && arrives_by_now(backward_input(s, gradients_[own.next_gradient]))) best = &s;
+            if (is_first && arrives_by_now(backward_input(s, gradients_[own.next_gradient])) && !gradient_waits(s, r))
+                best = &s;
         }
         if (!best) return false;
         auto& own = stages_[*best];
@@ -254,7 +299,7 @@ private:
     bool start_forward(rank r) {
         const stage* best = nullptr;
         for (const stage& s : stages_of_[r])
-            if (may_run_forward(s, r) && (!best || comes_before(s, *best))) best = &s;
+            if ((!best || comes_before(s, *best)) && may_run_forward(s, r) && !forward_waits(s, r)) best = &s;
         if (!best) return false;
         auto& own = stages_[*best];
         start(with_storage(forward(*best, options_->sequence[own.next_forward])), r);
