@@ -414,6 +414,20 @@ TEST_CASE("the search ends with the gap that is asked for, and says when it was 
     CHECK(early->planned.why == plan_end::stop_request);
 }
 
+TEST_CASE("the bound on all partitions beside a given one keeps to the time limit") {
+    // All eight layers divided by four ranks take 6 for each of 8 microbatches. With time, the bound knows that the
+    // first microbatch reaches the last rank after 6.
+    const std::vector<layer_costs> layers(8, layer(1.0));
+    const partition_problem p{layers, {pipeline(4, 8, memory_size::unlimited())}};
+    const counts uneven{5, 1, 1, 1};
+    const auto in_time = plan_layout(p, 0, uneven);
+    const auto late = plan_layout(p, 0, uneven, {.time_limit = 0s});
+    REQUIRE(in_time);
+    REQUIRE(late);
+    CHECK(in_time->bound.value() == doctest::Approx(6 * 8 + 6).epsilon(2e-4));
+    CHECK(late->bound.value() == doctest::Approx(6 * 8));
+}
+
 TEST_CASE("pipelines that can't be compared are refused") {
     const std::vector<layer_costs> layers(4, layer(1.0));
     const auto refusal_of = [&](std::vector<problem> pipelines) -> std::string {

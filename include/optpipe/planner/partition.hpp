@@ -32,9 +32,9 @@ namespace optpipe {
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
 /// edges, pins or `together` don't allow `counts`, the closest allowed partition is planned (`partition_plan::layers`).
-/// Refused if edges, pins and `together` allow no partition, or if one microbatch at a time doesn't fit in memory.
-/// Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and `counts` has a
-/// number for each of its stages.
+/// The time limit covers the plan and the bound on all partitions. Refused if edges, pins and `together` allow no
+/// partition, or if one microbatch at a time doesn't fit in memory. Throws `input_error` for an invalid problem.
+/// Contract: `pipeline` is the index of a pipeline, and `counts` has a number for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});
@@ -47,9 +47,12 @@ namespace optpipe {
 #include "optpipe/planner/partition/partition_search.hpp"
 #include "optpipe/planner/partition/partition_space.hpp"
 #include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
+#include <vector>
 
 namespace optpipe {
 
@@ -69,22 +72,27 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
     OPTPIPE_EXPECT(pipeline < p.pipelines.size() && counts.size() == p.pipelines[pipeline].graph.stages(),
                    "plan_layout: one count for each stage of a pipeline");
     const auto cuts = detail::cuts_of(p);
-    const detail::partition_space space{p, cuts, pipeline};
+    std::vector<detail::partition_space> spaces;
+    for (std::size_t i = 0; i < p.pipelines.size(); ++i)
+        spaces.emplace_back(p, cuts, i);
+    const auto& space = spaces[pipeline];
     if (!space.exists()) return does_not_apply("pins and layers that belong together leave no partition");
     const auto layers = space.close_to(counts);
     if (auto lacks = space.shortage_of(space.with(layers)); lacks.all > memory_size{}) {
         lacks.why.sentence = {};
         return lacks.why;
     }
-    auto planned = plan(space.with(layers), options);
+    const stopwatch watch;
+    const auto space_of = [&](std::size_t i) -> const detail::partition_space& { return spaces[i]; };
+    const auto bound = detail::bound_of_all(spaces.size(), space_of, options);
+    auto how = options;
+    if (how.time_limit) *how.time_limit -= std::min(*how.time_limit, std::chrono::duration<double>{watch.seconds()});
+    auto planned = plan(space.with(layers), how);
     if (!planned) return planned.why();
     auto result = space.plan_of(layers, *std::move(planned));
-    result.bound = result.planned.bound;
-    for (std::size_t i = 0; i < p.pipelines.size(); ++i)
-        if (const detail::partition_space other{p, cuts, i}; other.exists())
-            result.bound = std::min(result.bound, other.bound(stop_check{options.stop}));
+    result.bound = std::min(result.planned.bound, bound);
     result.tried = 1;
-    result.seconds = result.planned.seconds;
+    result.seconds = watch.seconds();
     return result;
 }
 

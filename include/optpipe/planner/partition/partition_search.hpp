@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,6 +28,23 @@
 #include <vector>
 
 namespace optpipe::detail {
+
+/// A lower bound on the objectives of the partitions of all pipelines, the least of `space_of(i).bound()`. It is
+/// computed within `bound_share` of the time limit, of which every pipeline gets an equal part.
+template <class SpaceOf>
+[[nodiscard]] duration bound_of_all(std::size_t pipelines, SpaceOf space_of, const plan_options& options) {
+    constexpr double unlimited = std::numeric_limits<double>::infinity();
+    const auto start = std::chrono::steady_clock::now();
+    const auto limit = options.time_limit.value_or(std::chrono::duration<double>{unlimited});
+    const auto part = partition_parameters{}.bound_share / static_cast<double>(pipelines) * limit;
+    auto least = duration::unlimited();
+    for (std::size_t i = 0; i < pipelines; ++i) {
+        const partition_space& space = space_of(i);
+        const stop_check late{options.stop, deadline_after(start, static_cast<double>(i + 1) * part)};
+        if (space.exists()) least = std::min(least, space.bound(late));
+    }
+    return least;
+}
 
 /// Plans partitions of the layers among the stages of the pipelines (see `plan_partition`).
 class partition_search {
@@ -40,7 +59,8 @@ public:
 
     outcome<partition_plan> run() {
         if (options_.time_limit) search_until_ = *options_.time_limit * with_.search_share;
-        find_bound();
+        const auto space_of = [this](std::size_t i) -> const partition_space& { return pipelines_[i].space; };
+        bound_of_all_ = bound_of_all(pipelines_.size(), space_of, options_);
         if (const auto why = begin()) return *why;
         bool may_have_more = search();
         while (options_.time_limit && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
@@ -102,16 +122,6 @@ private:
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
-    /// Finds `bound_of_all_`.
-    void find_bound() {
-        const auto share = options_.time_limit.value_or(seconds{}) * with_.bound_share;
-        double part = 0.0;
-        for (const auto& each : pipelines_) {
-            part += 1.0 / static_cast<double>(pipelines_.size());
-            const auto late = is_after(part * share);
-            if (each.space.exists()) bound_of_all_ = std::min(bound_of_all_, each.space.bound(late));
-        }
-    }
     /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;

@@ -63,7 +63,9 @@ struct builder_parameters {
     /// in v placement, on a busy machine) was 0.6 % longer than the schedule that v-auto finds in 1.3 s.
     double slice_of_searches = 0.75;
     /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
-    /// `offload`. With a share of a quarter, other searches have most of the time, whatever the number of options.
+    /// `offload`, after the constructive planner's few trials. With a share of a quarter, other searches have most of
+    /// the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each, twice this
+    /// share for the most promising option made steps 0.1 % longer on average.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The few trials of the constructive planner show which options are promising. This is useful if no
@@ -86,14 +88,6 @@ struct builder_parameters {
     /// than `keep` and `offload`. The options with which the other builders had the best results are taken. Each run
     /// takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// Number of storage options that the constructive planner tries in a last run, with its full effort and in a time
-    /// slice of its own. The options of the best schedules are tried. The last run takes place if there is a deadline,
-    /// there are other options than `keep` and `offload`, and ranks have several stages. On fourteen random models in v
-    /// placement with 4 to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 plans were worse by up to 0.6 %,
-    /// and steps were 0.6 % shorter on average. On seventeen models with one stage per rank, the last run made steps
-    /// 0.1 % longer on average. On four models without recomputation and five seeds, the last run made steps 0.7 %
-    /// longer on average, so models without recomputation skip the last run.
-    std::size_t options_built_further = 3;
     /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
     /// options with which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
@@ -127,8 +121,8 @@ struct builder_job {
     /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
     /// builder chooses options itself, or if the problem has no options to choose from.
     std::string option{};
-    /// For quick builders, a call of the builder with all its effort.
-    std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
+    /// For quick builders, a call of the builder with an equal share of its effort for each storage option.
+    std::function<outcome<schedule>(const problem&, stop_check)> build_fully{};
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
@@ -161,13 +155,18 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
 /// job for each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
+    const auto choices = uniform_choices(p);
     for_each_published_builder(p, [&](const auto& build) {
         const std::string name{build.name};
         if (is_left_out(without, name)) return;
         auto quick = build;
+        auto full = build;
         constexpr bool is_constructive = std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>;
-        if constexpr (is_constructive) quick.effort = 1;
-        for (const auto& choice : uniform_choices(p)) {
+        if constexpr (is_constructive) {
+            quick.effort = 1;
+            full.effort /= std::max<std::size_t>(choices.size(), 1);
+        }
+        for (const auto& choice : choices) {
             const auto run_with = [options = choice.options](const auto& builder) {
                 return [builder, options](const problem& q, stop_check stop) {
                     return build_uniform_schedule(q, builder, options, stop);
@@ -176,7 +175,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
             const std::string option{choice.name.view()};
             jobs.push_back({method_with_storage(name, option), run_with(quick), is_stoppable<decltype(build)>,
                             is_search<decltype(build)>, is_constructive, !is_constructive, option});
-            if constexpr (is_constructive) jobs.back().build_further = run_with(build);
+            if constexpr (is_constructive) jobs.back().build_fully = run_with(full);
         }
     });
     for_each_storage_builder([&](const auto& build) {
@@ -231,17 +230,21 @@ private:
                   builder_deadline(state_.limits(), with_.slice_of_searches), threads,
                   has_deadline() ? run_constructive : std::function<void()>{});
     }
+    /// Runs the stoppable builders with each storage option, the most promising options first. With a deadline, the
+    /// constructive planner runs once more, with all its effort.
     void run_with_options(std::size_t threads) {
-        const auto until = builder_deadline(state_.limits(), with_.slice_with_options);
         const auto until_quick = builder_deadline(state_.limits(), with_.slice_with_options * with_.slice_of_quick);
         const auto most_quick = with_.most_cells / state_.problem().graph.cells();
-        run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
-                            std::max(with_.most_options_searched, most_quick)),
-                  until_quick, threads);
-        run_those(promising(jobs_that([](const builder_job& j) { return j.stoppable && !j.quick; }),
-                            with_.most_options_searched),
-                  until, threads);
-        build_further(threads);
+        const auto quick = jobs_that([](const builder_job& j) { return j.quick; });
+        run_those(promising(quick, std::max(with_.most_options_searched, most_quick)), until_quick, threads);
+        auto which = jobs_that([](const builder_job& j) { return j.stoppable && !j.quick; });
+        if (has_deadline()) {
+            for (const auto k : quick)
+                jobs_[k].build = jobs_[k].build_fully;
+            which.insert(which.begin(), quick.begin(), quick.end());
+        }
+        run_those(promising(std::move(which), with_.most_options_searched),
+                  builder_deadline(state_.limits(), with_.slice_with_options), threads);
     }
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
@@ -262,16 +265,6 @@ private:
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
         if (state_.is_improvement(best.value)) state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
-    }
-    /// Runs the constructive planner with the options that proved most promising in all other builders.
-    void build_further(std::size_t threads) {
-        if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !recomputes_anything(state_.problem()))
-            return;
-        auto which = promising(jobs_that([](const builder_job& j) { return j.quick; }), with_.options_built_further);
-        which.resize(std::min(which.size(), with_.options_built_further));
-        for (const auto k : which)
-            jobs_[k].build = jobs_[k].build_further;
-        run_those(which, builder_deadline(state_.limits(), with_.slice_with_options), threads);
     }
     template <class Predicate> [[nodiscard]] std::vector<std::size_t> jobs_that(Predicate is_meant) const {
         std::vector<std::size_t> which;
@@ -394,8 +387,8 @@ private:
 ///
 /// With other storage options, each builder runs with each option that all stages have. Among options that differ only
 /// in a transfer, only the first is tried, because the builder decides about the transfer. The constructive planner is
-/// the first builder that searches, with a few trials. If ranks have several stages, the constructive planner also runs
-/// at the end, with all its effort.
+/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner then runs with
+/// all its effort, of which each option gets an equal share. The options with the best schedules come first.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
