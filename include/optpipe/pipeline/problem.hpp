@@ -434,10 +434,6 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool offloads_anything(const basic_problem<Graph>& p) {
     return any_storage_option(p, [](const storage_option& o) { return o.offloads(); });
 }
-/// Whether some option of `p` recomputes, in an operation of its own or inside the backward.
-template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything(const basic_problem<Graph>& p) {
-    return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
-}
 
 /// Whether the problem would be plain (`is_plain`) without its pairs.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pairs(const basic_problem<Graph>& p) {
