@@ -27,6 +27,8 @@ lowering_options random_lowering(random_numbers& random, bool equal_boundaries) 
                          .message_bytes = 1 + random.below(5000),
                          .lanes = static_cast<message_lanes>(random.below(3))};
     if (!equal_boundaries) how.boundary_bytes.assign(1, 1 + random.below(5000));
+    if (random.below(2) == 0) how.placement = part_placement::contiguous;
+    if (random.below(2) == 0) how.receives = receive_issue::when_due;
     return how;
 }
 bool holds(const execution::arena_sizes& room, const execution::arena_sizes& needed) {
@@ -161,6 +163,26 @@ TEST_CASE("the arenas hold every plan of a graph, of slices and of groups") {
     CHECK(slices > cases / 20);
     CHECK(groups > cases / 20);
     CHECK(holding > cases / 20);
+}
+
+TEST_CASE("a plan may exceed the memory limit by the tolerance, and has room") {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1.0000004}, memory_size{0.5}, {}};
+    const auto p = to_problem(make_problem(graph<2, 3>{}, uniform_memory{costs}, memory_size{3.0}));
+    const lowering_options how{.bytes_per_unit = 1e9, .alignment = 1, .message_bytes = 24};
+    const auto programs = lower(p, *simulate(p, gpipe(p.graph)), how);
+    REQUIRE(programs);
+    const auto needed = execution::sizes_of((*programs)[rank{0}]);
+    CHECK(needed.device > 3'000'000'024);
+    CHECK(holds(room_for_plans(p, rank{0}, how), needed));
+}
+
+TEST_CASE("the host has room for what is offloaded, and for nothing else") {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    const auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{costs}, memory_size::unlimited()));
+    const lowering_options how{.bytes_per_unit = 64.0, .alignment = 1, .message_bytes = 24};
+    CHECK(room_for_plans(p, rank{0}, how).host < 64);
 }
 
 TEST_CASE("no message buffer is spare where every microbatch waits") {

@@ -18,8 +18,8 @@ namespace optpipe {
 /// microbatches + 1 messages, or for microbatches + 2 if a pair may consist of two operations of this stage. Each
 /// message is as large as the stage's input or its output, whichever is larger. If messages differ in size, or if
 /// microbatches have factors, gaps occur between messages. Then there is twice as much room, but at most enough for all
-/// messages of a step at once. If the stages form another graph, there is always room for all messages and partial
-/// results of a step at once.
+/// messages of a step at once. This was enough in all measurements, but isn't proven. If the stages form another graph,
+/// there is always room for all messages and partial results of a step at once.
 ///
 /// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
@@ -28,11 +28,11 @@ namespace optpipe {
 
 #if OPTPIPE_DEFINES(online)
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -40,12 +40,6 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-inline memory_size most_of_stash(const problem& p, stage s) {
-    auto most = std::max(p.costs[s].activation, p.costs[s].weight_stash);
-    for (const auto& option : p.storage[s])
-        most = std::max(most, option.held);
-    return most;
-}
 /// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with its
 /// gradient is as large.
 inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
@@ -111,54 +105,59 @@ inline std::size_t room_for_messages(const problem& p, rank self, const lowering
     return has_gaps ? std::min(2 * one_each, all) : one_each;
 }
 
-/// The memory of a microbatch's data on a rank, except for messages, and the number of its buffers.
+/// The most data that a rank stores in a step on its device and its host, except for messages, and the number of
+/// buffers.
 struct stored_data {
-    memory_size size{};
+    memory_size device{};
+    memory_size host{};
     std::size_t buffers = 0;
+    /// Whether buffers other than stashes are on the device. Each of these is one block, so gaps occur between them.
+    bool has_blocks = false;
 
-    void add(memory_size each, std::size_t number) {
-        if (each <= memory_size{}) return;
-        size += static_cast<double>(number) * each;
-        buffers += number;
+    void add_block(memory_size size) {
+        if (size <= memory_size{}) return;
+        device += size;
+        ++buffers;
+        has_blocks = true;
+    }
+    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and what edges hold:
+    /// activations on the rank that makes them, gradients on the rank that receives them or makes them.
+    void add(const problem& p, stage s, microbatch m) {
+        const auto& factors = p.microbatches.factors(s, m);
+        device += factors.memory * std::max(p.costs[s].activation, p.costs[s].weight_stash);
+        memory_size moved{};
+        for (const auto& option : p.storage[s])
+            moved = std::max(moved, option.transfer_size);
+        host += factors.memory * moved;
+        buffers += buffer_roles;
+        for (std::size_t i = 0; i < 2 && p.microbatches.is_slice(m); ++i)
+            add_block(p.cost(s, m).kv);
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) { add_block(factors.memory * e.held); });
+        p.graph.for_each_edge_into(
+            s, [&](const edge& e) { add_block(p.microbatches.factors(e.from, m).memory * e.held); });
     }
 };
-/// The data of a stage for a microbatch: its stash, attention keys and values with their gradient, and what its edges
-/// hold.
-inline stored_data most_stored(const problem& p, stage s, microbatch m) {
-    const auto& factors = p.microbatches.factors(s, m);
-    stored_data all{factors.memory * most_of_stash(p, s), buffer_roles};
-    if (p.microbatches.is_slice(m)) all.add(p.cost(s, m).kv, 2);
-    p.graph.for_each_edge_out_of(s, [&](const edge& e) { all.add(factors.memory * e.held, 2); });
-    p.graph.for_each_edge_into(s, [&](const edge& e) {
-        all.add(p.microbatches.factors(e.from, m).memory * e.held, 2); // activation and gradient
-    });
-    return all;
-}
 
 } // namespace detail
 
 OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how) {
     detail::stored_data all{};
-    all.add(most_memory_of_pair(p, self), 1);
-    for (const stage s : p.graph.all_stages()) {
-        if (p.rank_of(s) != self) continue;
-        for (const microbatch m : p.graph.all_microbatches()) {
-            const auto stored = detail::most_stored(p, s, m);
-            all.size += stored.size;
-            all.buffers += stored.buffers;
-        }
-    }
-    const auto messages = detail::room_for_messages(p, self, how);
+    all.add_block(most_memory_of_pair(p, self));
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == self)
+            for (const microbatch m : p.graph.all_microbatches())
+                all.add(p, s, m);
     // The size of each buffer is rounded up separately.
     const auto rounding = all.buffers * how.alignment;
-    // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
+    // Contiguous buffers leave gaps. Buffers with gaps never take more memory than if each allocation of a step,
     // reloads included, had its own memory.
-    const auto bytes = [&](memory_size limit, bool has_gaps) {
-        const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all.size);
-        return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;
+    const auto bytes = [&](memory_size limit, memory_size stored, bool has_gaps) {
+        const auto most = std::min(limit + tolerance{}.at(p.memory_scale()), (has_gaps ? 2.0 : 1.0) * stored);
+        return static_cast<std::size_t>(most.value() * how.bytes_per_unit) + rounding;
     };
-    return {bytes(p.memory_limit[self], how.placement == part_placement::contiguous),
-            bytes(p.host_memory_limit[self], how.host_part > 0), messages};
+    const bool has_gaps = how.placement == part_placement::contiguous || all.has_blocks;
+    return {bytes(p.memory_limit[self], all.device, has_gaps),
+            bytes(p.host_memory_limit[self], all.host, how.host_part > 0), detail::room_for_messages(p, self, how)};
 }
 
 } // namespace optpipe

@@ -71,6 +71,7 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
     if (auto found = validate(p); !found.empty()) throw input_error{"plan_layout", std::move(found)};
     OPTPIPE_EXPECT(pipeline < p.pipelines.size() && counts.size() == p.pipelines[pipeline].graph.stages(),
                    "plan_layout: one count for each stage of a pipeline");
+    const stopwatch watch;
     const auto cuts = detail::cuts_of(p);
     std::vector<detail::partition_space> spaces;
     for (std::size_t i = 0; i < p.pipelines.size(); ++i)
@@ -82,7 +83,6 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
         lacks.why.sentence = {};
         return lacks.why;
     }
-    const stopwatch watch;
     const auto space_of = [&](std::size_t i) -> const detail::partition_space& { return spaces[i]; };
     const auto bound = detail::bound_of_all(spaces.size(), space_of, options);
     auto how = options;
@@ -90,7 +90,9 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
     auto planned = plan(space.with(layers), how);
     if (!planned) return planned.why();
     auto result = space.plan_of(layers, *std::move(planned));
-    result.bound = std::min(result.planned.bound, bound);
+    auto& found = result.planned;
+    result.bound = std::min(bound, found.objective);
+    detail::raise_bound(found, result.bound);
     result.tried = 1;
     result.seconds = watch.seconds();
     return result;

@@ -46,6 +46,14 @@ template <class SpaceOf>
     return least;
 }
 
+/// If the plan's bound is lower than `bound`, raises it to `bound`, but not above the objective. Contract: `bound` holds
+/// for the plan's problem.
+inline void raise_bound(plan_result& plan, duration bound) {
+    plan.bound = std::min(std::max(plan.bound, bound), plan.objective);
+    plan.gap = relative_gap(plan.objective, plan.bound);
+    if (plan.bound >= plan.objective) plan.why = plan_end::optimal;
+}
+
 /// Plans partitions of the layers among the stages of the pipelines (see `plan_partition`).
 class partition_search {
 public:
@@ -218,15 +226,11 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(bound_of_all_, best_objective()), least);
     }
-    /// If the plan's bound is lower than `bound`, raises it to `bound`. Contract: `bound` holds for all partitions. If
-    /// a stop was requested and the bound is below the objective, `best.why` becomes `stop_request`.
+    /// Raises the plan's bound to the bound on all partitions. If a stop was requested and the bound is below the
+    /// objective, `best.why` becomes `stop_request`.
     void finish(plan_result& best, duration bound) const {
-        best.bound = std::min(std::max(best.bound, bound), best.objective);
-        best.gap = relative_gap(best.objective, best.bound);
-        if (best.bound >= best.objective)
-            best.why = plan_end::optimal;
-        else if (options_.stop.stop_requested())
-            best.why = plan_end::stop_request;
+        raise_bound(best, bound);
+        if (best.bound < best.objective && options_.stop.stop_requested()) best.why = plan_end::stop_request;
     }
 
     /// Adds the partitions of `some`, with their bounds, to the neighbours of a pipeline. Returns whether there was

@@ -301,7 +301,7 @@ private:
         });
     }
     void skip(std::size_t k, std::string_view reason) {
-        if (results_[k].objective) return;
+        if (!results_[k].method.empty()) return; // it has run before
         results_[k].method = jobs_[k].name;
         results_[k].published = jobs_[k].published;
         results_[k].why.sentence = "skipped: " + std::string{reason};

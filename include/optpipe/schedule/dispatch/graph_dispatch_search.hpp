@@ -44,8 +44,8 @@ struct graph_dispatch_search_parameters {
     std::size_t moves_of_sequences = 4;
     /// Weight of changes that avoid a pair or let it start, if the problem has pairs.
     std::size_t changes_of_avoided = 2;
-    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Nothing waits if it
-    /// is below 0.
+    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Values below 0 count
+    /// as 0, so that often nothing waits.
     double least_wait = -1.0;
     double wait_range = 3.0;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
@@ -311,7 +311,7 @@ private:
         options.pairs = true;
     }
     void change_wait(graph_dispatch_options& options) {
-        options.wait = with_.least_wait + with_.wait_range * random_.share();
+        options.wait = std::max(0.0, with_.least_wait + with_.wait_range * random_.share());
         options.pairs = true;
     }
     /// Whether the stages of the pairs have the same places on their ranks.

@@ -74,6 +74,8 @@ public:
         : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p,
                                                                                                  tolerated_limits(p)},
           stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
+        OPTPIPE_EXPECT(options.avoided.empty() || options.avoided.size() == p.overlaps.size(),
+                       "graph_dispatcher: `avoided` has one entry for each pair of the problem");
         const auto sequences = sequences_in(options.sequence);
         for (const auto& slices : sequences) {
             gradients_.insert(gradients_.end(), slices.rbegin(), slices.rend());
@@ -276,8 +278,9 @@ private:
             const auto& own = stages_[s];
             if (!has_gradient(s)) continue;
             const bool is_first = !best || own.next_gradient < stages_[*best].next_gradient;
-            if (is_first && arrives_by_now(backward_input(s, gradients_[own.next_gradient])) && !gradient_waits(s, r))
-                best = &s;
+            if (!is_first || !arrives_by_now(backward_input(s, gradients_[own.next_gradient]))) continue;
+            // A stash is restored without waiting for the other part of a pair.
+            if (!is_restored(gradient_of(s, gradients_[own.next_gradient])) || !gradient_waits(s, r)) best = &s;
         }
         if (!best) return false;
         auto& own = stages_[*best];
