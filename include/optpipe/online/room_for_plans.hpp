@@ -30,6 +30,7 @@ namespace optpipe {
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/handed_values.hpp"
 #include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
@@ -40,15 +41,6 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with its
-/// gradient is as large.
-inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
-    double size = 0.0;
-    p.graph.for_each_edge_out_of(from, [&](const edge& e) {
-        if (e.held <= memory_size{}) size = std::max(size, e.size);
-    });
-    return how.scaled(how.bytes_of_message(from.position()), size * p.microbatches.factors(from, m).message);
-}
 /// Sizes in bytes of the smaller and the larger of two messages for a microbatch: the message that a stage of a chain
 /// receives, and the message that it sends.
 inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage s, microbatch m,
@@ -120,8 +112,8 @@ struct stored_data {
         ++buffers;
         has_blocks = true;
     }
-    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and what edges hold:
-    /// activations on the rank that makes them, gradients on the rank that receives them or makes them.
+    /// Adds the stash of a stage for a microbatch, and attention keys and values with their gradient. Also adds what
+    /// edges hold: activations and gradients wait on the rank that makes them.
     void add(const problem& p, stage s, microbatch m) {
         const auto& factors = p.microbatches.factors(s, m);
         device += factors.memory * std::max(p.costs[s].activation, p.costs[s].weight_stash);

@@ -71,13 +71,13 @@ public:
 
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound that is found until `stop` returns true, in at most about a second. The result is at
+    /// The largest lower bound that is found until `stop` returns true, in at most about two seconds. The result is at
     /// most about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
     /// 0, and `applies()`.
     [[nodiscard]] duration raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
         constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
-        constexpr std::size_t most_ends = 500'000; // takes 0.8 s for 320 layers in a loop on 32 ranks
+        constexpr std::size_t most_ends = 500'000; // takes 1.4 to 2.0 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
         const stop_check enough{is_enough};
@@ -241,9 +241,9 @@ private:
             std::vector<ends> next;
             for (const auto& at : reached) {
                 if (stop()) return true;
-                for_each_end(at, middle, at_work(r, at.first, objective), [&](const ends& to) {
+                for_each_end(at, middle, at_work(r, at.first, objective), [&](const ends& to, const auto& are_held) {
                     const auto index = to.first * (pieces() + 1) + to.second;
-                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective)) return;
+                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective) || !are_held()) return;
                     is_reached[index] = true;
                     next.push_back(to);
                 });
@@ -252,29 +252,30 @@ private:
         }
         return !reached.empty();
     }
-    /// Calls `look(ends)` for all ends of the stages of rank `r` that leave the rank enough time. `from` has the ends
-    /// of the stages of the previous rank.
+    /// Calls `look(ends, are_held)` for all ends of the stages of rank `r` that leave the rank enough time. The result
+    /// of `are_held()` is whether the rank's memory suffices for the lifetimes of its stashes. `from` has the ends of
+    /// the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
         for (auto to = from.first + 1; to <= most; ++to) {
             const auto first = before_[to] - before_[from.first];
             if (!has_time(r, first, {})) return;
-            const auto look_if_held = [&](const sums& second, std::size_t last_end, std::size_t end) {
-                if (has_memory(r, first, to, second, last_end)) look(ends{to, end});
+            const auto look_at = [&](const sums& second, std::size_t last_end, std::size_t end) {
+                look(ends{to, end}, [&] { return has_memory(r, first, to, second, last_end); });
             };
-            if (second_ == second_stages::none && has_time(r, first, {}, to)) look_if_held({}, to, middle);
+            if (second_ == second_stages::none && has_time(r, first, {}, to)) look_at({}, to, middle);
             if (second_ == second_stages::as_loop)
                 for (auto end = from.second + 1; end <= pieces(); ++end) {
                     const auto second = before_[end] - before_[from.second];
                     if (!has_time(r, first, second, end)) break;
-                    look_if_held(second, end, end);
+                    look_at(second, end, end);
                 }
             if (second_ == second_stages::as_v)
                 for (auto begin = from.second; begin-- > to;) {
                     const auto second = before_[from.second] - before_[begin];
                     if (!has_time(r, first, second, from.second)) break;
-                    look_if_held(second, from.second, begin);
+                    look_at(second, from.second, begin);
                 }
         }
     }

@@ -4,6 +4,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -19,6 +20,16 @@
 #include <vector>
 
 namespace optpipe::detail {
+
+/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with its
+/// gradient is as large. Data of edges that hold memory isn't included.
+inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
+    double size = 0.0;
+    p.graph.for_each_edge_out_of(from, [&](const edge& e) {
+        if (e.held <= memory_size{}) size = std::max(size, e.size);
+    });
+    return how.scaled(how.bytes_of_message(from.position()), size * p.microbatches.factors(from, m).message);
+}
 
 /// A value in the memory of one rank. The lifetime of a copy begins with the operation that makes it, or the message
 /// that brings it. The lifetime ends with the last use on this rank. All uses of a copy are on one lane, so the use

@@ -333,13 +333,10 @@ private:
         if (copy.held > memory_size{}) return options_.rounded_bytes(copy.held);
         const bool is_forward = direction_of(copy.produced_by) == message_direction::forward;
         const stage from = is_forward ? copy.produced_by.stage : copy.consumer;
-        const auto factor = p_.microbatches.factors(from, copy.produced_by.microbatch).message;
-        if (copy.value == value_kind::partial) return options_.scaled(options_.partial_bytes, factor);
-        double size = 0.0;
-        p_.graph.for_each_edge_out_of(from, [&](const edge& e) {
-            if (e.held <= memory_size{}) size = std::max(size, e.size);
-        });
-        return options_.scaled(options_.bytes_of_message(from.position()), size * factor);
+        const auto m = copy.produced_by.microbatch;
+        if (copy.value == value_kind::partial)
+            return options_.scaled(options_.partial_bytes, p_.microbatches.factors(from, m).message);
+        return bytes_handed_on(p_, from, m, options_);
     }
     /// Adds links to the copies that an operation uses, and frees each copy after its last use.
     void use_copies(const plan_node& node, program_writer& w, operation_buffers& i) {

@@ -42,10 +42,11 @@ struct graph_dispatch_search_parameters {
     std::size_t weights_drawn = 6;
     /// Weight of changes that move a sequence, if sequences differ. All other kinds of changes have the weight 1.
     std::size_t moves_of_sequences = 4;
-    /// Weight of changes that avoid a pair or let it start, if the problem has pairs.
+    /// Weight of changes that avoid a pair or let it start, if the problem has pairs. Not tuned. On 28 drawn problems
+    /// with pairs, orders are 1 % shorter in the mean with changes of avoided pairs and waits (equal effort).
     std::size_t changes_of_avoided = 2;
-    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Values below 0 count
-    /// as 0, so that often nothing waits.
+    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Values below 0
+    /// count as 0, so that often nothing waits. Not tuned.
     double least_wait = -1.0;
     double wait_range = 3.0;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen

@@ -43,8 +43,9 @@ struct graph_dispatch_options {
     /// time on its rank, but ends later than each of its parts would alone. So if memory is scarce, the step may be
     /// shorter with only some pairs.
     std::vector<unsigned char> avoided{};
-    /// The longest time that an operation waits to start as part of a pair, as a multiple of the time that the pair
-    /// saves. It waits only if the inputs of the other part are on their way.
+    /// The longest time that an operation waits for the other part of a pair, as a multiple of the time that the pair
+    /// saves. If the other part starts in another pair, the operation may wait for the next one. An operation waits
+    /// only if the inputs of the other part are on their way.
     double wait = 0.0;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
@@ -178,18 +179,19 @@ private:
 
     /// Considers the pairs that can start now and would save time. Starts the one whose gradient comes first.
     bool start_pair(rank r) {
-        std::optional<operation_pair> best;
+        std::optional<possible_pair> best;
         for (const stage b : stages_of_[r])
             for (const stage f : stages_of_[r]) {
-                const auto found = pair_on(f, b, r);
-                if (found && (!best || comes_before(*found, *best))) best = found;
+                const auto found = next_pair(f, b);
+                if (found && can_start(*found, r) && (!best || comes_before(found->pair, best->pair))) best = found;
             }
         if (!best) return false;
-        if (safe_) safe_->start(best->forward);
-        if (safe_) safe_->start(best->backward);
-        step_.start(*best, *overlap_of(*p_, best->forward, best->backward), r);
-        ++stages_[best->forward.stage].next_forward;
-        ++stages_[best->backward.stage].next_gradient;
+        const auto& [first, second] = best->pair;
+        if (safe_) safe_->start(first);
+        if (safe_) safe_->start(second);
+        step_.start(best->pair, *best->of, r);
+        ++stages_[first.stage].next_forward;
+        ++stages_[second.stage].next_gradient;
         return true;
     }
     struct possible_pair {
@@ -215,30 +217,24 @@ private:
         if (!(saved > step_.slack())) return std::nullopt;
         return possible_pair{pair_of(one, *other), &of, saved, arrival};
     }
-    /// The pair of the next forward of `f` and the next gradient of `b`, if it can start now.
-    std::optional<operation_pair> pair_on(stage f, stage b, rank r) const {
-        const auto next = next_pair(f, b);
-        const bool can_start = next && next->arrival <= step_.now() + step_.slack() &&
-                               is_restored(next->pair.backward) && fits(next->pair, *next->of, r);
-        return can_start ? std::optional{next->pair} : std::nullopt;
+    bool can_start(const possible_pair& next, rank r) const {
+        return next.arrival <= step_.now() + step_.slack() && is_restored(next.pair.backward) &&
+               fits(next.pair, *next.of, r);
     }
-    /// Whether the part of this pair that has its inputs waits for the other part. If so, the rank is served again when
-    /// the other part's inputs arrive.
-    bool waits_for_pair(stage f, stage b, rank r) {
+    /// Whether the part of this pair that has its inputs waits for the other part. The rank is served again when the
+    /// other part's inputs arrive, as after every operation that the rank's operations need.
+    bool waits_for_pair(stage f, stage b, rank r) const {
         if (!options_->pairs || options_->wait <= 0.0) return false;
         const auto next = next_pair(f, b);
-        const bool waits = next && next->arrival > step_.now() + step_.slack() &&
-                           next->arrival <= step_.now() + options_->wait * next->saved &&
-                           fits(next->pair, *next->of, r);
-        if (waits) step_.wake(r, next->arrival);
-        return waits;
+        return next && next->arrival > step_.now() + step_.slack() &&
+               next->arrival <= step_.now() + options_->wait * next->saved && fits(next->pair, *next->of, r);
     }
     /// Whether the next forward of `f`, or the next gradient of `b`, waits for the other part of a pair.
-    bool forward_waits(stage f, rank r) {
+    bool forward_waits(stage f, rank r) const {
         return std::any_of(stages_of_[r].begin(), stages_of_[r].end(),
                            [&](stage b) { return waits_for_pair(f, b, r); });
     }
-    bool gradient_waits(stage b, rank r) {
+    bool gradient_waits(stage b, rank r) const {
         return std::any_of(stages_of_[r].begin(), stages_of_[r].end(),
                            [&](stage f) { return waits_for_pair(f, b, r); });
     }
