@@ -25,7 +25,6 @@
 #include "random_problem.hpp"
 #include "without_each.hpp"
 #include <optpipe/core/format.hpp>
-#include <optpipe/io/escape.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/planner.hpp>

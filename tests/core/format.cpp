@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+using optpipe::exact_number;
 using optpipe::format_number;
 
 TEST_CASE("format_number drops what says nothing") {
@@ -63,4 +64,12 @@ TEST_CASE("format_number reads back to its digits, and with 17 exactly") {
         CHECK(std::strtod(format_number(value).c_str(), nullptr) == doctest::Approx(value).epsilon(1e-5));
         CHECK(std::strtod(format_number(value, 17).c_str(), nullptr) == value);
     }
+}
+
+TEST_CASE("numbers that read back exactly") {
+    CHECK(exact_number(0.1) == "0.1");
+    CHECK(exact_number(1.0) == "1");
+    CHECK(exact_number(139.937844) == "139.937844");
+    CHECK(exact_number(-std::numeric_limits<double>::denorm_min()) == "-5e-324");
+    CHECK(exact_number(-std::numeric_limits<double>::max()) == "-1.7976931348623157e+308");
 }

@@ -34,4 +34,10 @@ template <class Tag> std::string format_number(quantity<Tag> value, int digits =
     return format_number(value.value(), digits);
 }
 
+/// The shortest decimal text that reads back as exactly this number.
+inline std::string exact_number(double value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 } // namespace optpipe

@@ -23,6 +23,7 @@ namespace optpipe {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
+#include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"

@@ -112,12 +112,6 @@ inline std::string xml_escaped(std::string_view text) {
     return result;
 }
 
-/// The shortest decimal text that reads back as exactly this number.
-inline std::string exact_number(double value) {
-    std::array<char, 400> text{};
-    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
 /// The number with at most `digits` digits after the point, and no trailing zeros.
 inline std::string fixed_number(double value, int digits) {
     std::array<char, 400> text{};

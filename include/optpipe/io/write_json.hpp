@@ -28,6 +28,7 @@ namespace optpipe {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/pair.hpp"

@@ -3,8 +3,6 @@
 #include "optpipe/core/format.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -12,13 +10,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The shortest decimal text that reads back as exactly this number.
-inline std::string exact(double value) {
-    std::array<char, 32> text{};
-    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-inline std::string code_of(duration d) { return "duration{" + exact(d.value()) + "}"; }
-inline std::string code_of(memory_size m) { return "memory_size{" + exact(m.value()) + "}"; }
+inline std::string code_of(duration d) { return "duration{" + exact_number(d.value()) + "}"; }
+inline std::string code_of(memory_size m) { return "memory_size{" + exact_number(m.value()) + "}"; }
 inline std::string code_of(const std::optional<transfer_times>& t) {
     return t ? "transfer_times{" + code_of(t->offload) + ", " + code_of(t->reload) + "}" : "{}";
 }
@@ -42,12 +35,13 @@ inline std::string code_of_storage(const problem& p) {
 inline std::string code_of_hops(const problem& p) {
     if (p.p2p.is_uniform()) {
         const auto hop = p.p2p.uniform();
-        return hop == duration{} ? "" : "p.p2p = hop_times<>{duration{" + exact(hop.value()) + "}};\n";
+        return hop == duration{} ? "" : "p.p2p = hop_times<>{duration{" + exact_number(hop.value()) + "}};\n";
     }
     std::string text = "p.p2p = hop_times<>{" + std::to_string(p.graph.ranks()) + ", {";
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
-            text += (a.value() + b.value() == 0 ? "duration{" : ", duration{") + exact(p.p2p(a, b).value()) + "}";
+            text +=
+                (a.value() + b.value() == 0 ? "duration{" : ", duration{") + exact_number(p.p2p(a, b).value()) + "}";
     return text + "}};\n";
 }
 inline std::string code_of_limits(const char* field, const per_rank<memory_size>& limits) {
@@ -55,7 +49,7 @@ inline std::string code_of_limits(const char* field, const per_rank<memory_size>
     for (const rank r : limits.indices())
         if (!limits[r].is_unlimited())
             text += "p." + std::string{field} + "[rank{" + std::to_string(r.value()) + "}] = memory_size{" +
-                    exact(limits[r].value()) + "};\n";
+                    exact_number(limits[r].value()) + "};\n";
     return text;
 }
 inline std::string code_of_transfer(const problem& p) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/format.hpp"
 #include "optpipe/pipeline/storage.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/entry.hpp"
@@ -7,7 +8,6 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -28,15 +28,10 @@ inline constexpr std::string_view cache_format = "optpipe.plan/3";
 
 namespace detail {
 
-inline std::string cache_number(double value) {
-    std::array<char, 32> text{};
-    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
 inline std::string cache_numbers(std::string_view name, const std::vector<double>& values) {
     std::string line{name};
     for (const double value : values)
-        line += ' ' + cache_number(value);
+        line += ' ' + exact_number(value);
     return line + '\n';
 }
 
@@ -228,9 +223,9 @@ inline bool makes_sense(const cache_entry& e) {
     head += detail::cache_numbers("storage", detail::numbers_of(e.of.storage));
     head += detail::cache_counts("slices", e.of.slices) + detail::cache_counts("factor_rows", e.of.factor_rows) +
             detail::cache_numbers("factors", e.of.factors);
-    head += "memory_scale " + detail::cache_number(e.of.memory_scale) + '\n';
-    head += "objective " + detail::cache_number(e.objective) + "\nbound " + detail::cache_number(e.bound) +
-            "\nbudget " + detail::cache_number(e.budget) + "\nmethod " + e.method + '\n';
+    head += "memory_scale " + exact_number(e.of.memory_scale) + '\n';
+    head += "objective " + exact_number(e.objective) + "\nbound " + exact_number(e.bound) + "\nbudget " +
+            exact_number(e.budget) + "\nmethod " + e.method + '\n';
     std::string body = "operations";
     for (const auto& op : e.operations)
         body += ' ' + detail::cache_word(op);
