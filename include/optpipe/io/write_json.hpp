@@ -273,19 +273,13 @@ inline std::string json_edges(const problem& p) {
 
 inline std::string json_groups(const problem& p) {
     std::vector<std::string> texts;
-    for (const stage s : p.graph.all_stages()) {
+    p.groups.for_each_group([&](const std::vector<stage>& stages, duration delay) {
         std::vector<std::string> members;
-        duration delay{};
-        bool is_first = true;
-        p.groups.for_each_member(s, [&](stage member, duration of) {
-            is_first = is_first && !(member < s);
-            members.push_back(std::to_string(member.value()));
-            delay = of;
-        });
-        if (members.empty() || !is_first) continue;
+        for (const stage s : stages)
+            members.push_back(std::to_string(s.value()));
         texts.push_back("{ \"stages\": [" + joined(members, ", ") + "], \"delay\": " + json_number(delay.value()) +
                         " }");
-    }
+    });
     return "[" + joined(texts, ", ") + "]";
 }
 

@@ -362,18 +362,6 @@ template <pipeline_graph Graph> void copy_microbatches(const basic_problem<Graph
     set_microbatches(to, factors, p.microbatches.is_by_stage(), sequence);
 }
 
-template <pipeline_graph Graph> void copy_groups(const basic_problem<Graph>& p, problem& to) {
-    for (const stage s : p.graph.all_stages()) {
-        std::vector<stage> members;
-        duration delay{};
-        p.groups.for_each_member(s, [&](stage member, duration of) {
-            members.push_back(member);
-            delay = of;
-        });
-        if (!members.empty() && members.front() == s) add_group(to, members, delay);
-    }
-}
-
 template <pipeline_graph Graph> void copy_hop_times(const basic_problem<Graph>& p, problem& to) {
     if (p.p2p.is_uniform()) {
         to.p2p = hop_times<>{p.p2p.uniform()};
@@ -395,7 +383,8 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
         costs[s] = p.costs[s];
     problem result = detail::without_storage(to_any_graph(p.graph), costs);
     detail::copy_microbatches(p, result);
-    detail::copy_groups(p, result);
+    p.groups.for_each_group(
+        [&](const std::vector<stage>& members, duration delay) { detail::add_group(result, members, delay); });
     for (const overlap& each : p.overlaps)
         result.overlaps.add(each);
     detail::copy_hop_times(p, result);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace optpipe {
 
@@ -45,6 +46,15 @@ public:
         if (!has(s)) return;
         for (std::size_t i = 0; i < of_stage_.size(); ++i)
             if (together(s, stage{i})) visit(stage{i}, of_stage_[i].delay);
+    }
+    /// Calls `visit(members, delay)` for every group, in the order of the groups' first stages. `members` is the list
+    /// of its stages, in order.
+    template <class Visit> void for_each_group(const Visit& visit) const {
+        for (std::size_t i = 0; i < of_stage_.size(); ++i) {
+            std::vector<stage> members;
+            for_each_member(stage{i}, [&](stage member, duration) { members.push_back(member); });
+            if (!members.empty() && members.front() == stage{i}) visit(members, of_stage_[i].delay);
+        }
     }
     friend bool operator==(const basic_stage_groups&, const basic_stage_groups&) = default;
 

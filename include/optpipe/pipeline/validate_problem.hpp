@@ -182,14 +182,9 @@ void validate_microbatches(const basic_problem<Graph>& p, std::vector<violation>
 
 template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
-    for (const stage s : p.graph.all_stages()) {
-        bool is_first = true; // a group is reported once, with its first stage
-        p.groups.for_each_member(s, [&](stage member, duration delay) {
-            if (is_first && member == s)
-                numbers.not_negative("groups: delay of stage " + std::to_string(s.value()), delay.value());
-            is_first = false;
-        });
-    }
+    p.groups.for_each_group([&](const std::vector<stage>& members, duration delay) {
+        numbers.not_negative("groups: delay of stage " + std::to_string(members.front().value()), delay.value());
+    });
 }
 
 /// Reports pairs that no rank can run, or that are shorter than one of their operations. Contract: all stages have a

@@ -209,7 +209,7 @@ private:
                 text += ' ' + std::to_string(e.from.value()) + '-' + std::to_string(e.to.value());
             });
         }
-        for_each_group([&](const std::vector<stage>& members, duration) {
+        p_.groups.for_each_group([&](const std::vector<stage>& members, duration) {
             text += ", group";
             for (const stage s : members)
                 text += ' ' + std::to_string(s.value());
@@ -230,18 +230,6 @@ private:
     template <class Visit> void for_each_edge(const Visit& visit) const {
         for (const stage s : p_.graph.all_stages())
             p_.graph.for_each_edge_out_of(s, visit);
-    }
-    /// Groups in the order of their first stages.
-    template <class Visit> void for_each_group(const Visit& visit) const {
-        for (const stage s : p_.graph.all_stages()) {
-            std::vector<stage> members;
-            duration delay{};
-            p_.groups.for_each_member(s, [&](stage member, duration of) {
-                members.push_back(member);
-                delay = of;
-            });
-            if (!members.empty() && members.front() == s) visit(members, delay);
-        }
     }
     [[nodiscard]] canonical_option canonical(const storage_option& option) const {
         canonical_option result{option.held / units_.memory, option.transfer_size / units_.memory,
@@ -269,7 +257,8 @@ private:
             form.times.push_back(e.size * p_.hop(e.to, e.from) / units_.time);
             if (!p_.graph.is_chain()) form.stashes.push_back(e.held / units_.memory);
         });
-        for_each_group([&](const std::vector<stage>&, duration delay) { form.times.push_back(delay / units_.time); });
+        p_.groups.for_each_group(
+            [&](const std::vector<stage>&, duration delay) { form.times.push_back(delay / units_.time); });
         for (const auto& each : sorted_pairs()) {
             form.times.push_back(each.duration / units_.time);
             form.stashes.push_back(each.memory / units_.memory);
