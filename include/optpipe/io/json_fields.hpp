@@ -182,11 +182,30 @@ public:
         return nullptr;
     }
 
+    /// The list in the field. Null if the field is missing, null, or isn't a list.
+    [[nodiscard]] const json* list_if_any(const char* name) const {
+        const auto* value = find(name);
+        return value && !value->is_null() ? list(name) : nullptr;
+    }
+
 private:
     const json* object_;
     std::string prefix_;
     violation_list* found_;
 };
+
+/// Calls `read(fields, i)` for each object of a list, where i is its position. Elements that aren't objects are
+/// reported, and left out. A null list has no elements.
+template <class Read>
+void read_objects(const json* list, const std::string& place, violation_list& found, const Read& read) {
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+        const auto at = element_of(place, i);
+        if ((*list)[i].is_object())
+            read(fields{(*list)[i], at + ".", found}, i);
+        else
+            refuse_type(found, at, "an object", (*list)[i]);
+    }
+}
 
 /// The version of the document's format, from 1 to `newest`. Returns 0 if the format has another name or version. A
 /// missing format is reported, but counts as the newest version.

@@ -49,24 +49,18 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
 /// The edges in the field `edges`. Edges that can't be read are reported and left out. Without this field, the stages
 /// form a chain.
 inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
-    const auto* value = top.find("edges");
-    const auto* list = value && !value->is_null() ? top.list("edges") : nullptr;
+    const auto* list = top.list_if_any("edges");
     if (!list) return {};
     std::vector<edge> all;
     std::set<std::pair<stage, stage>> pairs;
-    for (std::size_t i = 0; i < list->size(); ++i) {
-        const auto place = element_of("edges", i);
-        if (!(*list)[i].is_object()) {
-            refuse_type(found, place, "an object", (*list)[i]);
-            continue;
-        }
-        const auto each = read_edge(fields{(*list)[i], place + ".", found}, stages, found);
+    read_objects(list, "edges", found, [&](const fields& at, std::size_t i) {
+        const auto each = read_edge(at, stages, found);
         if (each && !pairs.insert({each->from, each->to}).second)
-            found.add(place, "is the second edge from stage " + std::to_string(each->from.value()) + " to stage " +
-                                 std::to_string(each->to.value()));
+            found.add(element_of("edges", i), "is the second edge from stage " + std::to_string(each->from.value()) +
+                                                  " to stage " + std::to_string(each->to.value()));
         else if (each)
             all.push_back(*each);
-    }
+    });
     return {stages, std::move(all)};
 }
 
@@ -90,15 +84,8 @@ inline void read_group(const fields& at, problem& p, violation_list& found) {
 }
 
 inline void read_groups(const fields& top, problem& p, violation_list& found) {
-    const auto* value = top.find("groups");
-    const auto* list = value && !value->is_null() ? top.list("groups") : nullptr;
-    for (std::size_t i = 0; list && i < list->size(); ++i) {
-        const auto place = element_of("groups", i);
-        if ((*list)[i].is_object())
-            read_group(fields{(*list)[i], place + ".", found}, p, found);
-        else
-            refuse_type(found, place, "an object", (*list)[i]);
-    }
+    read_objects(top.list_if_any("groups"), "groups", found,
+                 [&](const fields& at, std::size_t) { read_group(at, p, found); });
 }
 
 inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages, violation_list& found) {
@@ -122,27 +109,21 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
 /// Reads the pairs. If one pair can't be read, all pairs are dropped, because `validate` would otherwise report
 /// violations of later pairs at wrong places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
-    const auto* value = top.find("overlaps");
-    const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
+    const auto* list = top.list_if_any("overlaps");
     overlap_list<false> all;
     if (list && list->size() > most_overlaps) {
         found.add("overlaps", "holds " + std::to_string(list->size()) + ", at most " + std::to_string(most_overlaps) +
                                   " are allowed");
         return;
     }
-    for (std::size_t i = 0; list && i < list->size(); ++i) {
-        const auto place = element_of("overlaps", i);
-        if (!(*list)[i].is_object()) {
-            refuse_type(found, place, "an object", (*list)[i]);
-            continue;
-        }
-        const auto each = read_overlap(fields{(*list)[i], place + ".", found}, p.graph.stages(), found);
-        if (!each) continue;
+    read_objects(list, "overlaps", found, [&](const fields& at, std::size_t i) {
+        const auto each = read_overlap(at, p.graph.stages(), found);
+        if (!each) return;
         if (all.find(each->forward, each->backward, each->kind))
-            found.add(place, "is the second pair of these stages and kind");
+            found.add(element_of("overlaps", i), "is the second pair of these stages and kind");
         else
             all.add(*each);
-    }
+    });
     if (list && all.size() == list->size()) p.overlaps = all;
 }
 

@@ -182,24 +182,11 @@ inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }
 
-/// Calls `read(fields)` for every object of the list `name`. Does nothing if the list is missing.
-template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
-    const auto* value = top.find(name);
-    const auto* list = value && !value->is_null() ? top.list(name) : nullptr;
-    for (std::size_t i = 0; list && i < list->size(); ++i) {
-        const auto place = element_of(name, i);
-        if ((*list)[i].is_object())
-            read(fields{(*list)[i], place + ".", found});
-        else
-            refuse_type(found, place, "an object", (*list)[i]);
-    }
-}
-
 inline std::optional<std::vector<layer_edge>> read_layer_edges(const fields& top, violation_list& found) {
     const auto* value = top.find("edges");
     if (!value || value->is_null()) return std::nullopt;
     std::vector<layer_edge> edges;
-    read_objects(top, "edges", found, [&](const fields& at) {
+    read_objects(top.list_if_any("edges"), "edges", found, [&](const fields& at, std::size_t) {
         at.refuse_unknown({"from", "to", "size", "held"});
         edges.push_back({read_index(at, "from"), read_index(at, "to"), at.number_or("size", 1.0),
                          memory_size{at.number_or("held", 0.0)}});
@@ -209,7 +196,7 @@ inline std::optional<std::vector<layer_edge>> read_layer_edges(const fields& top
 
 inline std::vector<layer_pin> read_pins(const fields& top, violation_list& found) {
     std::vector<layer_pin> pins;
-    read_objects(top, "pins", found, [&](const fields& at) {
+    read_objects(top.list_if_any("pins"), "pins", found, [&](const fields& at, std::size_t) {
         at.refuse_unknown({"layer", "stage", "rank"});
         const bool has_stage = at.find("stage");
         if (has_stage == (at.find("rank") != nullptr))
@@ -226,8 +213,7 @@ inline std::vector<layer_pin> read_pins(const fields& top, violation_list& found
 
 inline std::vector<std::vector<std::size_t>> read_together(const fields& top, violation_list& found) {
     std::vector<std::vector<std::size_t>> together;
-    const auto* value = top.find("together");
-    const auto* lists = value && !value->is_null() ? top.list("together") : nullptr;
+    const auto* lists = top.list_if_any("together");
     for (std::size_t i = 0; lists && i < lists->size(); ++i) {
         const auto place = element_of("together", i);
         if (!(*lists)[i].is_array()) {
@@ -255,7 +241,7 @@ inline std::vector<double> read_speeds(const fields& top, std::size_t ranks, vio
 
 inline std::vector<layer_pair> read_layer_pairs(const fields& top, violation_list& found) {
     std::vector<layer_pair> pairs;
-    read_objects(top, "layer_pairs", found, [&](const fields& at) {
+    read_objects(top.list_if_any("layer_pairs"), "layer_pairs", found, [&](const fields& at, std::size_t) {
         at.refuse_unknown({"forward", "backward", "kind", "duration"});
         for (const char* name : {"forward", "backward"})
             static_cast<void>(at.required(name));

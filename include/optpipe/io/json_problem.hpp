@@ -97,13 +97,8 @@ inline storage_list<false> read_storage(const fields& at, const stage_costs& cos
     if (list->empty() || list->size() > most_storage_options) return described_storage(costs);
     if (costs.transfer) refuse("excludes offload and reload of the stage, which are short for two options");
     storage_list<false> given;
-    for (std::size_t i = 0; i < list->size(); ++i) {
-        const auto place = element_of(at.place("storage"), i);
-        if (!(*list)[i].is_object())
-            refuse_type(found, place, "an object", (*list)[i]);
-        else
-            given.push_back(read_storage_option(fields{(*list)[i], place + ".", found}, costs, found));
-    }
+    read_objects(list, at.place("storage"), found,
+                 [&](const fields& of, std::size_t) { given.push_back(read_storage_option(of, costs, found)); });
     return given;
 }
 
@@ -161,20 +156,13 @@ inline void read_stages(const fields& top, problem_parts& parts, violation_list&
                                 " are possible");
         return;
     }
-    for (std::size_t s = 0; s < list->size(); ++s) {
-        const auto place = element_of("stages", s);
-        if (!(*list)[s].is_object()) {
-            refuse_type(found, place, "an object", (*list)[s]);
-            parts.costs.emplace_back();
-            parts.storage.emplace_back();
-            parts.rank_of.emplace_back();
-            continue;
-        }
-        const fields at{(*list)[s], place + ".", found};
-        parts.storage.emplace_back();
-        parts.costs.push_back(read_stage(at, parts.version, parts.storage.back(), found));
-        parts.rank_of.push_back(at.count("rank", std::numeric_limits<std::uint32_t>::max()));
-    }
+    parts.costs.resize(list->size());
+    parts.storage.resize(list->size());
+    parts.rank_of.resize(list->size());
+    read_objects(list, "stages", found, [&](const fields& at, std::size_t s) {
+        parts.costs[s] = read_stage(at, parts.version, parts.storage[s], found);
+        parts.rank_of[s] = at.count("rank", std::numeric_limits<std::uint32_t>::max());
+    });
 }
 
 inline memory_size read_limit(const json& value, const std::string& place, violation_list& found) {

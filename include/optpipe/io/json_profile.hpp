@@ -128,24 +128,17 @@ inline void refuse_unknown_names(const fields& at, const rank_pair*) {
 template <class Key>
 void read_series(const fields& top, const char* list, std::vector<cost_sample<Key>> measured_costs::*which,
                  cost_profile& profile, violation_list& found) {
-    const auto* all = top.list(list);
-    for (std::size_t i = 0; all && i < all->size(); ++i) {
-        const auto place = element_of(list, i);
-        if (!(*all)[i].is_object()) {
-            refuse_type(found, place, "an object", (*all)[i]);
-            continue;
-        }
-        const fields at{(*all)[i], place + ".", found};
+    read_objects(top.list(list), list, found, [&](const fields& at, std::size_t) {
         constexpr const Key* kind_of_series = nullptr;
         refuse_unknown_names(at, kind_of_series);
         const auto key = read_name(at, found, kind_of_series);
         const auto* steps = at.list("step");
         const auto* durations = at.list("took");
-        if (!key || !steps || !durations) continue;
+        if (!key || !steps || !durations) return;
         if (steps->size() != durations->size()) {
             found.add(at.place("took"), "has " + std::to_string(durations->size()) + " entries, step has " +
                                             std::to_string(steps->size()));
-            continue;
+            return;
         }
         for (std::size_t k = 0; k < steps->size(); ++k) {
             constexpr auto most_step = std::size_t{1} << 53U; // JSON numbers up to this limit are exact
@@ -158,24 +151,17 @@ void read_series(const fields& top, const char* list, std::vector<cost_sample<Ke
             (piece.*which).push_back({*key, duration{*took}});
             profile.add(*step, piece);
         }
-    }
+    });
 }
 
 inline void read_peaks_of_profile(const fields& top, cost_profile& profile, violation_list& found) {
-    const auto* all = top.list("memory");
-    for (std::size_t i = 0; all && i < all->size(); ++i) {
-        const auto place = element_of("memory", i);
-        if (!(*all)[i].is_object()) {
-            refuse_type(found, place, "an object", (*all)[i]);
-            continue;
-        }
-        const fields at{(*all)[i], place + ".", found};
+    read_objects(top.list("memory"), "memory", found, [&](const fields& at, std::size_t) {
         at.refuse_unknown({"rank", "device", "host"});
         const memory_peaks peaks{memory_size{at.number("device", 0.0)}, memory_size{at.number("host", 0.0)}};
         for (const auto& [name, size] : {std::pair{"device", peaks.device}, std::pair{"host", peaks.host}})
             if (!(size >= memory_size{})) found.add(at.place(name), "must not be negative");
         if (const auto r = at.count("rank", most_profile_index)) profile.add_peaks(rank{*r}, peaks);
-    }
+    });
 }
 
 } // namespace detail
