@@ -416,7 +416,6 @@ TEST_CASE("drift names what has drifted, and nothing where there is only noise")
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         CAPTURE(seed);
         CHECK(drift(p, noisy(seed, 1.0)).empty());
-        CHECK(drift(p, noisy(1000 + seed, 1.0), noisy(seed, 1.0)).empty());
     }
     const auto found = drift(p, noisy(3, 1.2));
     REQUIRE(found.size() == 1);
@@ -424,7 +423,6 @@ TEST_CASE("drift names what has drifted, and nothing where there is only noise")
     CHECK(found.front().relative_change() == doctest::Approx(0.2).epsilon(0.2));
     CHECK(describe(found.front()).find("1F: planned 1.1, measured 1.3") == 0);
     CHECK(describe(found.front()).find(", +") != std::string::npos);
-    CHECK(drift(p, noisy(2, 1.0), noisy(3, 1.2)).size() == 1);
     // One step of six microbatches isn't enough for this confidence.
     cost_profile once;
     once.add(p, stretched(usual, 2.0));

@@ -55,11 +55,6 @@ namespace detail {
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The costs that have drifted since an earlier profile. A cost has drifted if its confidence interval doesn't overlap
-/// its interval in the earlier profile.
-[[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
-                                              const cost_profile& measured, const drift_options& options = {});
-
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(schedule)
@@ -68,7 +63,6 @@ namespace detail {
 
 #include <cmath>
 #include <cstddef>
-#include <optional>
 
 namespace optpipe {
 
@@ -100,36 +94,27 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// Adds the drifted costs to `found`. `planned(key)` is an interval of the planned cost, empty if the cost is unknown.
-template <class Key, class Planned>
+/// Adds the drifted costs among those for which `counts(key)` is true to `found`.
+template <class Key, class Counts>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
-                 const Planned& planned, double confidence, const drift_options& options) {
+                 const Counts& counts, double confidence, const drift_options& options) {
     for (const auto& [key, now] : measured) {
-        const std::optional<estimate> before = planned(key);
-        if (!before || now.confidence < confidence || before->confidence < confidence) continue;
-        const auto change = std::max(now.median, before->median) - std::min(now.median, before->median);
-        const bool differ = now.low > before->high || now.high < before->low;
-        if (differ && change > options.least_change * scale_of(p, key, before->median))
-            found.push_back({to_string(p, key), before->median, now});
+        if (now.confidence < confidence || !counts(key)) continue;
+        const auto planned = planned_time(p, key);
+        const drifted_cost cost{to_string(p, key), planned, now};
+        const bool differs = now.low > planned || now.high < planned;
+        if (differs && cost.change() > options.least_change * scale_of(p, key, planned)) found.push_back(cost);
     }
-}
-
-/// The confidence needed for each of several comparisons, so that all comparisons together have the confidence
-/// `options.confidence`.
-inline double each_confidence(const drift_options& options, std::size_t comparisons) {
-    return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }
 
 } // namespace detail
 
 OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                                const drift_options& options) {
-    const double confidence = detail::each_confidence(options, measured.numbers());
+    // All comparisons together have the confidence `options.confidence`.
+    const auto comparisons = static_cast<double>(std::max<std::size_t>(1, measured.numbers()));
+    const double confidence = 1.0 - (1.0 - options.confidence) / comparisons;
     const auto operations = measured.operations(confidence);
-    const auto exactly = [&](const auto& key) {
-        const auto time = detail::planned_time(planned, key);
-        return std::optional<estimate>{{1, 0, time, {}, time, time, 1.0}};
-    };
     const auto is_alone = [&](const cost_key& key) {
         return std::any_of(operations.begin(), operations.end(), [&](const auto& other) {
             return other.of == cost_key{key.stage, key.kind, key.storage, false};
@@ -137,28 +122,10 @@ OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cos
     };
     std::vector<drifted_cost> found;
     detail::add_drifted(
-        found, planned, operations,
-        [&](const cost_key& key) { return key.shared && is_alone(key) ? std::nullopt : exactly(key); }, confidence,
+        found, planned, operations, [&](const cost_key& key) { return !key.shared || !is_alone(key); }, confidence,
         options);
-    detail::add_drifted(found, planned, measured.messages(confidence), exactly, confidence, options);
-    return found;
-}
-
-OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
-                                               const cost_profile& measured, const drift_options& options) {
-    const double confidence = detail::each_confidence(options, measured.numbers());
-    std::vector<drifted_cost> found;
-    const auto compare = [&](const auto& before, const auto& now) {
-        detail::add_drifted(
-            found, p, now,
-            [&](const auto& key) {
-                const auto at = std::find_if(before.begin(), before.end(), [&](const auto& e) { return e.of == key; });
-                return at == before.end() ? std::nullopt : std::optional{at->estimate};
-            },
-            confidence, options);
-    };
-    compare(planned.operations(confidence), measured.operations(confidence));
-    compare(planned.messages(confidence), measured.messages(confidence));
+    detail::add_drifted(
+        found, planned, measured.messages(confidence), [](const rank_pair&) { return true; }, confidence, options);
     return found;
 }
 
