@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -208,11 +207,6 @@ TEST_CASE("a folder doesn't grow for ever") {
     const temporary_folder folder;
     for (int i = 0; i < 20; ++i)
         detail::write_cache_file(folder.path() / (std::to_string(i) + ".plan"), "x");
-    const auto left_over = folder.path() / "1.plan.abcdef";
-    temporary_folder::write(left_over, "");
-    detail::prune_cache_folder(folder.path(), 5);
-    CHECK(folder.files().size() == 6);
-    std::filesystem::last_write_time(left_over, std::filesystem::file_time_type::clock::now() - std::chrono::hours{2});
     detail::prune_cache_folder(folder.path(), 5);
     CHECK(folder.files().size() == 5);
 }

@@ -3,7 +3,6 @@
 #include "optpipe/core/replace_file.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -61,25 +60,13 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers. Temporary files of
-/// earlier versions are removed after an hour.
+/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);
     std::error_code ignored;
     const auto plans = cached_plans(folder);
     for (auto i = most; i < plans.size(); ++i)
         std::filesystem::remove(plans[i], ignored);
-    const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours{1};
-    std::vector<std::filesystem::path> left;
-    std::error_code failure;
-    for (std::filesystem::directory_iterator it{folder, failure}, end; !failure && it != end; it.increment(failure)) {
-        const auto name = it->path().filename().string();
-        std::error_code gone;
-        if (name.find(".plan.") != std::string::npos && it->last_write_time(gone) < long_ago && !gone)
-            left.push_back(it->path());
-    }
-    for (const auto& path : left)
-        std::filesystem::remove(path, ignored);
 }
 
 } // namespace optpipe::detail
