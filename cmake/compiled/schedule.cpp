@@ -1,5 +1,6 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_schedule
 #include <optpipe/schedule/bounds/forward_only.hpp>
+#include <optpipe/schedule/bounds/graph_bound.hpp>
 #include <optpipe/schedule/bounds/holding_area.hpp>
 #include <optpipe/schedule/bounds/lone_rank.hpp>
 #include <optpipe/schedule/bounds/propagation.hpp>

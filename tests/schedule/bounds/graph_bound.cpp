@@ -141,6 +141,19 @@ TEST_CASE("pairs: a forward without a gradient may end its rank, beside the back
     CHECK(graph_bound(p) >= duration{103.0 - 1e-9});
 }
 
+TEST_CASE("backwards are as long as with the option that recomputes least inside them") {
+    const stage_costs c{duration{1}, duration{1}, duration{1}, memory_size{2}};
+    pipeline_builder stages;
+    const auto first = stages.add(rank{0}, c, {},
+                                  {{.name = "some", .held = memory_size{1}, .backward_extra = duration{0.5}},
+                                   {.name = "all", .held = memory_size{1}, .backward_extra = duration{2}}});
+    stages.add(rank{1}, c, {{first}});
+    stages.add(rank{2}, c, {{first}});
+    // F, F, I and the longer I and W. On rank 0 itself, 8 times F, I and W take longer.
+    CHECK(graph_bound(stages.build(1)).value() == doctest::Approx(5.5));
+    CHECK(graph_bound(stages.build(8)).value() == doctest::Approx(8.0 * 3.5));
+}
+
 TEST_CASE("in chains of equal microbatches the bound is valid as well") {
     for (std::uint64_t i = 0; i < 200; ++i) {
         CAPTURE(i);

@@ -54,14 +54,25 @@ public:
             order(groups_[i], groups_[i + 1]);
         return take();
     }
+    /// Lets `chain_of` know the operations of all sequences. Until then, it knows those of the first of equal
+    /// sequences.
+    void share_chains() {
+        for (const auto& alike : interchangeable_microbatches(*p_))
+            for (const microbatch m : alike)
+                for (const stage s : p_->graph.all_stages())
+                    for (auto* chains : {&forward_, &gradient_, &weight_})
+                        (*chains)[cell_(s, m)] = (*chains)[cell_(s, alike.front())];
+    }
+    /// The chain of a forward, or of an I or B.
+    [[nodiscard]] std::size_t chain_of(const operation& op) const {
+        return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
+    }
+    [[nodiscard]] const chain_system& made() const { return made_; }
 
 private:
     [[nodiscard]] bool has_gradient(stage s) const { return p_->costs[s].gradients != gradient_kind::none; }
     [[nodiscard]] bool has_weight(stage s) const {
         return may_split(*p_, s) && p_->costs[s].gradients == gradient_kind::full;
-    }
-    [[nodiscard]] std::size_t chain_of(const operation& op) const {
-        return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
     }
 
     void add(stage s, microbatch m, std::size_t count) {

@@ -1,40 +1,12 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/bounds/graph_paths.hpp"
-#include "optpipe/schedule/bounds/one_machine.hpp"
-#include "optpipe/schedule/bounds/pair_bound.hpp"
-#include "optpipe/schedule/operation.hpp"
 
-#include <algorithm>
-#include <utility>
-#include <vector>
+#include <concepts>
 
 namespace optpipe {
-namespace detail {
-
-/// The operations of a rank, as jobs for one machine.
-template <pipeline_graph Graph>
-[[nodiscard]] std::vector<machine_job> jobs_of_rank(const basic_problem<Graph>& p, rank r,
-                                                    const graph_paths<Graph>& paths) {
-    std::vector<machine_job> jobs;
-    const auto add = [&](const operation& op) { jobs.push_back({paths.head(op), paths.length(op), paths.tail(op)}); };
-    for (const stage s : p.graph.all_stages()) {
-        if (p.rank_of(s) != r) continue;
-        for (const microbatch m : p.graph.all_microbatches()) {
-            add(forward(s, m));
-            if (!paths.has_gradient(s)) continue;
-            const auto back = paths.gradient(s, m);
-            add(back);
-            if (back.kind == operation_kind::backward_input && p.costs[s].gradients == gradient_kind::full)
-                jobs.push_back({paths.head(back) + paths.length(back), p.cost(s, m).backward_weight, {}});
-        }
-    }
-    return jobs;
-}
-
-} // namespace detail
 
 /// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs. The bound is the work
 /// of one rank, with the longest paths before and after each operation (Carlier's bound for one machine), minus the
@@ -42,17 +14,55 @@ template <pipeline_graph Graph>
 /// Memory is ignored, except on a rank with pairs, where it limits the number of forwards before the first backward.
 /// Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has more than 256
 /// forwards or backwards.
-template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
+[[nodiscard]] duration graph_bound(const problem& p);
+/// `graph_bound` for a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
+    return graph_bound(to_problem(p));
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/schedule/bounds/chain_maker.hpp"
+#include "optpipe/schedule/bounds/chain_paths.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/one_machine.hpp"
+#include "optpipe/schedule/bounds/pair_bound.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// The operations of a device, as jobs for one machine.
+inline std::vector<machine_job> jobs_of_device(const chain_system& c, const chain_paths& paths, std::size_t device) {
+    std::vector<machine_job> jobs;
+    for (const std::size_t chain : c.devices[device].chains)
+        jobs.insert(jobs.end(), c.count[chain],
+                    {duration{paths.head(chain)}, duration{c.length[chain]}, duration{paths.tail(chain)}});
+    return jobs;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE duration graph_bound(const problem& p) {
     duration best{};
-    const detail::graph_paths<Graph> paths{p};
+    detail::chain_maker<any_graph> chains{p};
+    if (!p.overlaps.empty()) chains.share_chains();
+    const auto& c = chains.made();
+    const detail::chain_paths paths{c};
     for (const rank r : p.graph.all_ranks()) {
         if (p.overlaps.empty()) {
             best = std::max(best, p.load(r));
             if (p.objective == objective_kind::makespan)
-                best = std::max(best, one_machine_bound(detail::jobs_of_rank(p, r, paths)));
+                best = std::max(best, one_machine_bound(detail::jobs_of_device(c, paths, r.position())));
             continue;
         }
-        const detail::pair_bound<Graph> with_pairs{p, paths, r};
+        const detail::pair_bound with_pairs{p, chains, paths, r};
         best = std::max(best, with_pairs.work());
         if (p.objective == objective_kind::makespan) best = std::max(best, with_pairs.makespan());
     }
@@ -60,3 +70,4 @@ template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_p
 }
 
 } // namespace optpipe
+#endif

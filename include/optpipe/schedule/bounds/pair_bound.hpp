@@ -3,7 +3,8 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/bounds/graph_paths.hpp"
+#include "optpipe/schedule/bounds/chain_maker.hpp"
+#include "optpipe/schedule/bounds/chain_paths.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/pair_prices.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -59,10 +60,12 @@ private:
 /// start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run before the
 /// first backward than fit in memory. The times before the first backward and after the last forward are assumed to be
 /// filled by the operations with the lowest prices.
-template <pipeline_graph Graph> class pair_bound {
+class pair_bound {
 public:
-    pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
-        : p_{&p}, paths_{&paths}, rank_{r}, cells_{pairable_cells_of(p, r)}, prices_{prices_of_pairs(p, cells_)} {
+    /// Contract: `chains` knows the operations of all sequences (`share_chains`).
+    pair_bound(const problem& p, const chain_maker<any_graph>& chains, const chain_paths& paths, rank r)
+        : p_{&p}, chains_{&chains}, paths_{&paths}, rank_{r}, cells_{pairable_cells_of(p, r)}, prices_{prices_of_pairs(
+                                                                                                   p, cells_)} {
         for (const stage s : p.graph.all_stages())
             if (p.rank_of(s) == r) add_paths(s);
     }
@@ -87,18 +90,30 @@ public:
     }
 
 private:
+    [[nodiscard]] duration head(const operation& op) const { return duration{paths_->head(chains_->chain_of(op))}; }
+    [[nodiscard]] duration tail(const operation& op) const { return duration{paths_->tail(chains_->chain_of(op))}; }
+    /// The least duration of an operation over all storage options.
+    [[nodiscard]] duration length(const operation& op) const {
+        return duration{chains_->made().length[chains_->chain_of(op)]};
+    }
+    /// I if the backward of the stage may be split, else B.
+    [[nodiscard]] operation gradient(stage s, microbatch m) const {
+        return may_split(*p_, s) ? backward_input(s, m) : backward(s, m);
+    }
+    [[nodiscard]] bool has_gradient(stage s) const { return p_->costs[s].gradients != gradient_kind::none; }
+
     void add_paths(stage s) {
         for (const microbatch m : p_->graph.all_microbatches()) {
             const auto f = forward(s, m);
-            first_forward_ = std::min(first_forward_, paths_->head(f));
-            after_forward_ = std::min(after_forward_, paths_->tail(f));
+            first_forward_ = std::min(first_forward_, head(f));
+            after_forward_ = std::min(after_forward_, tail(f));
             forwards_ += p_->cost(s, m).forward.value();
-            if (!paths_->has_gradient(s)) continue;
-            const auto b = paths_->gradient(s, m);
-            first_backward_ = std::min(first_backward_, paths_->head(b));
+            if (!has_gradient(s)) continue;
+            const auto b = gradient(s, m);
+            first_backward_ = std::min(first_backward_, head(b));
             const bool has_weight =
                 b.kind == operation_kind::backward_input && p_->costs[s].gradients == gradient_kind::full;
-            after_backward_ = has_weight ? duration{} : std::min(after_backward_, paths_->tail(b));
+            after_backward_ = has_weight ? duration{} : std::min(after_backward_, tail(b));
         }
     }
     /// The work of the rank minus all prices.
@@ -167,7 +182,7 @@ private:
             auto held = memory_size::unlimited();
             for (const auto& option : p_->storage[cell.stage])
                 held = std::min(held, option.left_on_device());
-            const bool is_held = paths_->has_gradient(cell.stage);
+            const bool is_held = has_gradient(cell.stage);
             const auto factor = p_->microbatches.factors(cell.stage, cell.microbatch).memory;
             all.add(cells_.count * p_->cost(cell.stage, cell.microbatch).forward.value(),
                     is_held ? cells_.count * factor * held.value() : 0.0);
@@ -187,14 +202,14 @@ private:
         std::vector<machine_job> all;
         for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {
             const auto f = forward(s, m);
-            all.push_back({paths_->head(f), paths_->length(f) - duration{of.of_row[i]}, paths_->tail(f)});
+            all.push_back({head(f), length(f) - duration{of.of_row[i]}, tail(f)});
         });
         for_each_alike(cells_.backwards, [&](std::size_t j, stage s, microbatch m) {
-            const auto b = paths_->gradient(s, m);
-            const auto of_gradient = std::min(duration{of.of_column[j]}, paths_->length(b));
-            all.push_back({paths_->head(b), paths_->length(b) - of_gradient, paths_->tail(b)});
+            const auto b = gradient(s, m);
+            const auto of_gradient = std::min(duration{of.of_column[j]}, length(b));
+            all.push_back({head(b), length(b) - of_gradient, tail(b)});
             if (b.kind == operation_kind::backward_input && p_->costs[s].gradients == gradient_kind::full)
-                all.push_back({paths_->head(b) + paths_->length(b),
+                all.push_back({head(b) + length(b),
                                p_->cost(s, m).backward_weight - (duration{of.of_column[j]} - of_gradient),
                                {}});
         });
@@ -212,8 +227,9 @@ private:
         }
     }
 
-    const basic_problem<Graph>* p_;
-    const graph_paths<Graph>* paths_;
+    const problem* p_;
+    const chain_maker<any_graph>* chains_;
+    const chain_paths* paths_;
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;

@@ -24,7 +24,7 @@ struct pairable_cells {
     double count = 1.0;
 };
 
-template <pipeline_graph Graph> [[nodiscard]] pairable_cells pairable_cells_of(const basic_problem<Graph>& p, rank r) {
+[[nodiscard]] inline pairable_cells pairable_cells_of(const problem& p, rank r) {
     pairable_cells found;
     const bool are_equal = p.microbatches.are_equal();
     if (are_equal) found.count = static_cast<double>(p.graph.microbatches());
@@ -41,9 +41,8 @@ template <pipeline_graph Graph> [[nodiscard]] pairable_cells pairable_cells_of(c
 
 /// The most time that a forward and a backward can save as a pair, whether the backward is a B or an I. The
 /// recomputation inside a backward isn't shortened.
-template <pipeline_graph Graph>
-[[nodiscard]] duration saved_by_pair(const basic_problem<Graph>& p, const pairable_cells::cell& f,
-                                     const pairable_cells::cell& b) {
+[[nodiscard]] inline duration saved_by_pair(const problem& p, const pairable_cells::cell& f,
+                                            const pairable_cells::cell& b) {
     duration most{};
     for (const auto kind : {overlap_kind::backward, overlap_kind::backward_input}) {
         const auto* of = p.overlaps.find(f.stage, b.stage, kind);
@@ -60,9 +59,7 @@ template <pipeline_graph Graph>
 /// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
 /// two operations. Each element of the result has a price for every operation. No element is best for all bounds,
 /// because `pair_bound` adds back the prices of operations that are in no pair.
-template <pipeline_graph Graph>
-[[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
-                                                             const pairable_cells& cells) {
+[[nodiscard]] inline std::vector<assignment_prices> prices_of_pairs(const problem& p, const pairable_cells& cells) {
     gain_table gains{cells.forwards.size(), cells.backwards.size(), {}};
     gains.gain.reserve(gains.rows * gains.columns);
     for (const auto& f : cells.forwards)
