@@ -24,9 +24,9 @@ namespace optpipe::detail {
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
 /// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
 /// Recomputation is ignored.
-template <pipeline_graph Graph> class chain_maker {
+class chain_maker {
 public:
-    explicit chain_maker(const basic_problem<Graph>& p)
+    explicit chain_maker(const problem& p)
         : p_{&p}, made_{chain_system::without_chains(p)}, cell_{p.graph}, forward_(cell_.size(), chain_system::none),
           gradient_(forward_), weight_(forward_) {
         for (const auto& of : sequences_by_cost(p)) {
@@ -176,7 +176,7 @@ private:
         }
     }
 
-    const basic_problem<Graph>* p_;
+    const problem* p_;
     chain_system made_;
     cell_numbering cell_;
     /// The index of the first chain of each group of equal sequences, followed by the number of all chains.
@@ -188,12 +188,8 @@ private:
     std::vector<std::size_t> weight_;
 };
 
-template <pipeline_graph Graph> chain_system chains_of(const basic_problem<Graph>& p) {
-    return chain_maker<Graph>{p}.take_ordered();
-}
+[[nodiscard]] inline chain_system chains_of(const problem& p) { return chain_maker{p}.take_ordered(); }
 /// `chains_of` without `device::orders`, which take the most time to find.
-template <pipeline_graph Graph> chain_system chains_without_orders(const basic_problem<Graph>& p) {
-    return chain_maker<Graph>{p}.take();
-}
+[[nodiscard]] inline chain_system chains_without_orders(const problem& p) { return chain_maker{p}.take(); }
 
 } // namespace optpipe::detail

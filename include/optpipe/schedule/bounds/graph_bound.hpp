@@ -51,7 +51,7 @@ inline std::vector<machine_job> jobs_of_device(const chain_system& c, const chai
 
 OPTPIPE_INLINE duration graph_bound(const problem& p) {
     duration best{};
-    detail::chain_maker<any_graph> chains{p};
+    detail::chain_maker chains{p};
     if (!p.overlaps.empty()) chains.share_chains();
     const auto& c = chains.made();
     const detail::chain_paths paths{c};

@@ -63,7 +63,7 @@ private:
 class pair_bound {
 public:
     /// Contract: `chains` knows the operations of all sequences (`share_chains`).
-    pair_bound(const problem& p, const chain_maker<any_graph>& chains, const chain_paths& paths, rank r)
+    pair_bound(const problem& p, const chain_maker& chains, const chain_paths& paths, rank r)
         : p_{&p}, chains_{&chains}, paths_{&paths}, rank_{r}, cells_{pairable_cells_of(p, r)}, prices_{prices_of_pairs(
                                                                                                    p, cells_)} {
         for (const stage s : p.graph.all_stages())
@@ -228,7 +228,7 @@ private:
     }
 
     const problem* p_;
-    const chain_maker<any_graph>* chains_;
+    const chain_maker* chains_;
     const chain_paths* paths_;
     rank rank_;
     pairable_cells cells_;
