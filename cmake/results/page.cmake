@@ -108,7 +108,9 @@ slices of a sequence take longer than the first. Slices of equal time (`equal_ti
 Plans have the memory that Seq1F1B holds with slices of equal length.
 
 For microbatches that change from step to step, `bench_step_plans` compares plans made in 0.1 s, from a plan of another
-draw, with plans made in 10 s."
+draw, with plans made in 10 s.
+
+What pairs gain if the memory is scarce, and what CP-SAT proves about it, is on [a page of its own](scarce_pairs.md)."
 format3)
 
 answer("What is new over Zero Bubble's ILP?"
