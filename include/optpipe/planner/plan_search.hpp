@@ -324,11 +324,11 @@ private:
     /// On the remaining threads, the longest microbatches are in the middle of the order.
     void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
         search_state view{state_, limits, std::string{adaptive_strategy::name}};
-        const stop_when late{[&] { return view.done(); }};
         state_.try_strategy(adaptive_strategy::name, [&] {
             best_order<any_graph> best{state_.problem()};
             constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
-            graph_dispatch_search<any_graph> search{state_.problem(), best, late, no_limit, options_.seed + thread};
+            graph_dispatch_search<any_graph> search{state_.problem(), best, stop_check{view}, no_limit,
+                                                    options_.seed + thread};
             search.run_from(thread % 2 == 0 ? search.entrance_order(given) : search.longest_inside());
             if (best.found()) view.offer(*best, adaptive_strategy::name);
         });

@@ -18,7 +18,7 @@ using namespace optpipe;
 using namespace optpipe::detail;
 
 namespace {
-using id = flat_pipeline::id;
+using id = flat_problem::id;
 }
 
 TEST_CASE("a block of a critical path is all that follows each other on one rank; its ends can be left") {
@@ -30,7 +30,7 @@ TEST_CASE("a block of a critical path is all that follows each other on one rank
         ranges.offloading_percent = 50;
         const auto given = oracle::make_random_problem(random, ranges);
         const auto s = oracle::random_schedule(random, given);
-        const flat_pipeline p{given.problem};
+        const flat_problem p{given.problem};
         lane_orders lanes{p};
         lane_times times{lanes};
         lanes.load(s);
@@ -66,7 +66,7 @@ TEST_CASE("a block of a critical path is all that follows each other on one rank
             const id to = lanes.position(past);
             if (lanes.position(i) > to) continue; // both started at once
             REQUIRE(moves.shift_past(i, past, true));
-            CHECK(p.kind_number(lanes[to]) == p.kind_number(i)); // of this kind, but maybe of another microbatch
+            CHECK(p.slot_number(lanes[to]) == p.slot_number(i)); // of this kind, but maybe of another microbatch
             lanes.rollback();
             CHECK(lanes[to] == past);
         }

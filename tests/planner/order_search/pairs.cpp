@@ -57,20 +57,20 @@ TEST_CASE("an edit that goes on is undone as a whole, and timed as a whole") {
     detail::timed_order of{p, 1e-3};
     REQUIRE(of.take(*start));
     const auto before = of.to_order().operations;
-    const auto place = [&](detail::flat_graph::id op) {
+    const auto place = [&](detail::flat_problem::id op) {
         std::size_t i = 0;
         while (of[i] != op)
             ++i;
         return i;
     };
     // The second microbatch's first forward goes to the first microbatch's last backward, which becomes an I.
-    const auto f = of.graph().number(forward(stage{0}, microbatch{1}));
-    const auto b = of.graph().number(backward(stage{0}, microbatch{0}));
-    const auto cell = of.graph().cell_of(b);
+    const auto f = of.flat().number(forward(stage{0}, microbatch{1}));
+    const auto b = of.flat().number(backward(stage{0}, microbatch{0}));
+    const auto cell = of.flat().cell_of(b);
     for (const bool keeps : {false, true}) {
         REQUIRE(of.merge(place(b), place(f), false));
         of.edit_further([&](auto& all) {
-            all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(b)) + 1, detail::flat_graph::weight_of(cell));
+            all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(b)) + 1, of.flat().weight_of(cell));
             of.choose(cell, {0, true});
         });
         const auto timed = simulate(p, of.to_order());

@@ -31,21 +31,22 @@ constexpr testing::problem_ranges all_kinds{
 bool edit(timed_order& order, random_numbers& random) {
     const auto from = random.below(order.size());
     const auto to = random.below(order.size());
-    const auto& graph = order.graph();
-    const auto& p = graph.of();
+    const auto& flat = order.flat();
+    const auto& cells = order.cells();
+    const auto& p = flat.of();
     if (random.chance(80)) {
         if (from == to) return false;
         return to < from ? order.move_before(from, to) : order.move_behind(from, to);
     }
-    const auto op = graph.operation_of(order[from]);
-    const bool is_free = order.partner(graph.number(backward(op.stage, op.microbatch))) < 0;
+    const auto op = cells.operation_of(order[from]);
+    const bool is_free = order.partner(flat.number(backward(op.stage, op.microbatch))) < 0;
     const bool may_change =
         is_free && p.split_backward && p.full_backward && p.costs[op.stage].gradients == gradient_kind::full;
     if (!may_change) return false;
-    const auto cell = graph.cell_of(op.stage, op.microbatch);
-    auto chosen = graph.choice(cell);
-    const auto gradient = graph.number(backward(op.stage, op.microbatch));
-    const auto weight = graph.number(backward_weight(op.stage, op.microbatch));
+    const auto cell = flat.cell_of(op.stage, op.microbatch);
+    auto chosen = cells.choice(cell);
+    const auto gradient = flat.number(backward(op.stage, op.microbatch));
+    const auto weight = flat.number(backward_weight(op.stage, op.microbatch));
     order.edit_all([&](auto& all) {
         if (chosen.is_split)
             std::erase(all, weight);
@@ -60,7 +61,8 @@ bool edit(timed_order& order, random_numbers& random) {
 /// Splits the pair at a random place, or makes a pair of a random operation and another one of its lane.
 bool edit_pair(timed_order& order, random_numbers& random) {
     const auto at = order.first_place(random.below(order.size()));
-    const auto& graph = order.graph();
+    const auto& flat = order.flat();
+    const auto& cells = order.cells();
     const auto op = order[at];
     if (order.partner(op) >= 0) {
         order.split(at, random.chance(50));
@@ -68,13 +70,13 @@ bool edit_pair(timed_order& order, random_numbers& random) {
     }
     const auto other = random.below(order.size());
     const auto second = order[other];
-    const bool is_listed = graph.overlap_of(op, second) || graph.overlap_of(second, op);
-    if (!is_listed || graph.cell_of(op) == graph.cell_of(second) || order.partner(second) >= 0) return false;
+    const bool is_listed = cells.overlap_of(op, second) || cells.overlap_of(second, op);
+    if (!is_listed || flat.cell_of(op) == flat.cell_of(second) || order.partner(second) >= 0) return false;
     return order.merge(std::min(at, other), std::max(at, other), random.chance(50));
 }
 /// An edit of an operation, or of a pair if the problem has pairs.
 bool edit_any(timed_order& order, random_numbers& random) {
-    const auto& p = order.graph().of();
+    const auto& p = order.flat().of();
     if (!p.overlaps.empty() && random.chance(60)) return edit_pair(order, random);
     const auto op = order[random.below(order.size())];
     return order.partner(op) < 0 && edit(order, random);

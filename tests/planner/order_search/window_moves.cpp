@@ -42,7 +42,7 @@ void compare(const problem& p, random_numbers& random, bool is_priced, counts& f
     const auto start = simulate(p, optpipe::detail::one_sequence_at_a_time(p));
     if (!start) return;
     timed_order order{p, 1e-3};
-    if (order.graph().memory_delays()) return;
+    if (order.flat().memory_delays()) return;
     REQUIRE(order.take(*start));
     if (is_priced) order.allow_excess(1.0);
     window_moves windows{p, random};

@@ -23,7 +23,7 @@ namespace optpipe::detail {
 /// small weight times the mean of the ranks' times. The mean distinguishes states with the same worst rank.
 class annealer {
 public:
-    using id = flat_pipeline::id;
+    using id = flat_problem::id;
 
     annealer(search_state& state, std::uint64_t seed, std::size_t moves, const local_search_parameters& with = {})
         : state_{&state}, with_{with.annealing}, p_{state.problem()}, random_{seed * 0x9e3779b97f4a7c15U + 1},
@@ -239,11 +239,11 @@ private:
         if (round % with_.rounds_per_wandering != with_.rounds_per_wandering - 1) go_to(best_);
     }
 
-    std::size_t cells() const { return static_cast<std::size_t>(p_.stages() * p_.microbatches()); }
+    std::size_t cells() const { return p_.cells(); }
 
     search_state* state_;
     annealing_parameters with_;
-    flat_pipeline p_;
+    flat_problem p_;
     random_numbers random_;
     lane_orders lanes_;
     lane_times times_;

@@ -14,8 +14,8 @@ namespace optpipe::detail {
 /// end earlier unless the chain changes.
 class critical_path {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
 
     critical_path(const lane_orders& lanes, const lane_times& times, const annealing_parameters& with = {})
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, longest_{with.longest_path * p_->size()},
@@ -55,10 +55,11 @@ private:
     /// The operation whose end determines the start of `i`, or none if `i` starts at 0.
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
-        if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
+        for (const auto& in : p_->neighbours(f.inputs))
+            if (binds(i + in.difference, in.delay, i)) return i + in.difference;
         // An input on the same stage that is a computation is found by the code below, which follows the lane.
-        if (const id from = lanes_->own_input(i);
-            from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
+        if (const id from = i + f.own_input;
+            from != i && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
@@ -77,7 +78,7 @@ private:
         return none;
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     const lane_orders* lanes_;
     const lane_times* times_;
     std::size_t longest_;

@@ -12,9 +12,9 @@ namespace optpipe::detail {
 /// are visited.
 class lane_memory {
 public:
-    using id = flat_pipeline::id;
+    using id = flat_problem::id;
     using range = lane_state::range;
-    static constexpr id none = flat_pipeline::none;
+    static constexpr id none = flat_problem::none;
 
     enum class fault_kind { none, order, device_memory, host_memory };
     struct fault {
@@ -67,14 +67,12 @@ private:
         return t.first == lanes_->begin(t.lane) ? levels{} : after_[at(t.first - 1)];
     }
     [[nodiscard]] bool in_place(id i, id here) const {
-        if (const id own = lanes_->own_input(i); own != none && lanes_->position(own) > here) return false;
         const auto& f = lanes_->facts(i);
-        if (f.same_rank_before == 0) return true;
-        const id before = i + f.same_rank_before;
-        return lanes_->position(is_gradient(f.kind) ? lanes_->gradient(before) : before) < here;
+        if (f.own_input != 0 && lanes_->position(i + f.own_input) > here) return false;
+        return f.same_rank_before == 0 || lanes_->position(i + f.same_rank_before) < here;
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     const lane_state* lanes_;
     std::vector<levels> after_;
 };

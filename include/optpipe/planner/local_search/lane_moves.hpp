@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// critical operations.
 class lane_moves {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
 
     lane_moves(lane_orders& lanes, const lane_times& times, const move_parameters& with = {})
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, with_{with} {
@@ -59,7 +59,7 @@ public:
             if (!comes) return false;
         }
         if (then.recomputes && !now.recomputes && !place_recompute(i, option, random)) return false;
-        lanes_->set_storage(i, option);
+        lanes_->choose(i, with_option(i, option));
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
@@ -134,7 +134,7 @@ private:
             here = forwards ? lanes_->next(here, lane) : lanes_->previous(here, lane);
             if (here < lanes_->begin(lane) || here >= lanes_->end(lane)) break;
             to = here;
-            if (p_->kind_number((*lanes_)[here]) != p_->kind_number(i)) --count;
+            if (p_->slot_number((*lanes_)[here]) != p_->slot_number(i)) --count;
         }
         return to;
     }
@@ -201,10 +201,18 @@ private:
         lanes_->shift(lanes_->position(i), to);
         return true;
     }
+    /// Replaces I and W by a B, or a B by I and W. A new W comes right after its I.
     bool set_full_backward(id i) {
         if (!p_->full_may_pay(p_->stage_of(i))) return false;
-        lanes_->set_full_backward(i, !lanes_->active(p_->sibling(i, operation_kind::backward)));
+        auto chosen = lanes_->choice(i);
+        chosen.is_split = !chosen.is_split;
+        const id weight = p_->sibling(i, operation_kind::backward_weight);
+        if (chosen.is_split) place_behind(weight, lanes_->position(lanes_->gradient(i)));
+        lanes_->choose(i, chosen);
         return true;
+    }
+    [[nodiscard]] flat_problem::cell_choice with_option(id i, id option) const {
+        return {static_cast<storage_index>(option), lanes_->choice(i).is_split};
     }
 
     /// Changes how an offloaded stash is transferred. A stash that isn't offloaded gets another option instead.
@@ -243,7 +251,7 @@ private:
         const id back = lanes_->user_of_stash(i);
         if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // possible after an earlier edit
         const double leaves = place_offload(out, ahead, back, random);
-        const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
+        const double comes = place_reload(in, out, back, p_->facts_of(in, with_option(i, option)).duration, random);
         if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;
         place_on_link(out, leaves);
         return std::max(comes, leaves);
@@ -289,7 +297,7 @@ private:
         switch (draw<storage_move>(with_.storage_moves, random)) {
         case storage_move::as_neighbour:
             return p_->microbatches() > 1 &&
-                   set_storage(i, lanes_->storage(at_microbatch(i, m > 0 ? m - 1 : 1)), random);
+                   set_storage(i, lanes_->storage(p_->with_microbatch(i, m > 0 ? m - 1 : 1)), random);
         case storage_move::exchange: return exchange_storage(i, random);
         case storage_move::in_a_row: return set_storage_in_a_row(i, another, random);
         case storage_move::along_stages: return set_storage_along_stages(i, another, random);
@@ -299,7 +307,7 @@ private:
     }
     /// Swaps the options of two microbatches.
     bool exchange_storage(id i, random_numbers& random) {
-        const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
+        const id other = p_->with_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
         const id own = lanes_->storage(i);
         const id others = lanes_->storage(other);
         return set_storage(i, others, random) && set_storage(other, own, random);
@@ -310,7 +318,7 @@ private:
         const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
         bool changed = false;
         for (id k = m; k < last; ++k)
-            changed = set_storage(at_microbatch(i, k), option, random) || changed;
+            changed = set_storage(p_->with_microbatch(i, k), option, random) || changed;
         return changed;
     }
     /// Sets the option with this index for the stashes of one microbatch on some consecutive stages. Stages without
@@ -326,7 +334,6 @@ private:
         }
         return changed;
     }
-    id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
     /// Places a recomputation right before the gradient, or earlier, but after the stash is on the device.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
@@ -381,7 +388,7 @@ private:
         return true;
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     lane_orders* lanes_;
     const lane_times* times_;
     move_parameters with_;

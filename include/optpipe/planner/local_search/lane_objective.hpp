@@ -11,7 +11,7 @@ namespace optpipe::detail {
 /// The cost of sequences and their times: the objective of `time_order`, and the mean of the ranks' engaged times.
 class lane_objective {
 public:
-    using id = flat_pipeline::id;
+    using id = flat_problem::id;
 
     lane_objective(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
@@ -37,7 +37,7 @@ public:
         mean_ = 0.0;
         for (id r = 0; r < p_->ranks(); ++r) {
             const id last = lanes_->last_compute(r);
-            engaged_[at(r)] = last == flat_pipeline::none ? 0.0 : times_->end(last) - first_[at(r)];
+            engaged_[at(r)] = last == flat_problem::none ? 0.0 : times_->end(last) - first_[at(r)];
             value_ = std::max(value_, engaged_[at(r)]);
             mean_ += engaged_[at(r)] / static_cast<double>(p_->ranks());
         }
@@ -110,12 +110,11 @@ private:
             horizon_ = std::max(horizon_, times_->start(next));
             latest = std::min(latest, start);
         };
-        if (const id after = lanes_->consumer(i); after != flat_pipeline::none) {
-            const bool warm_up = late_in_[at(after)] == round_;
-            if (warm_up) return false;
+        for (const auto& next : p_->neighbours(lanes_->facts(i).consumers)) {
+            const id after = i + next.difference;
+            if (late_in_[at(after)] == round_) return false; // still to be postponed
             const bool late = late_in_[at(after)] == round_ + 1;
-            const double start = late ? late_[at(after)] : times_->start(after);
-            limit_by(after, start - lanes_->facts(after).hop);
+            limit_by(after, (late ? late_[at(after)] : times_->start(after)) - next.delay);
         }
         const id out = p_->sibling(i, operation_kind::offload);
         if (lanes_->active(out)) limit_by(out, times_->start(out));
@@ -130,7 +129,7 @@ private:
         return true;
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     const lane_orders* lanes_;
     const lane_times* times_;
     double value_ = 0.0;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/planner/local_search/flat_pipeline.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 #include "optpipe/planner/local_search/lane_memory.hpp"
 #include "optpipe/planner/local_search/lane_state.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -17,7 +17,7 @@ namespace optpipe::detail {
 /// moves past another operation of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
-    explicit lane_orders(const flat_pipeline& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
+    explicit lane_orders(const flat_problem& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
     lane_orders(const lane_orders&) = delete;
     lane_orders& operator=(const lane_orders&) = delete;
 
@@ -65,38 +65,20 @@ public:
         use_operation(p_->sibling(i, operation_kind::offload), use);
         use_operation(p_->sibling(i, operation_kind::reload), use);
     }
-    /// Gives the stage and microbatch of operation `i` another storage option. Contract: operations that become active
-    /// are already at their positions.
-    void set_storage(id i, id option) {
-        const id old = storage(i);
-        storage_log_.push_back({i, static_cast<storage_index>(old)});
-        note_storage(i, static_cast<storage_index>(option));
-        const id s = p_->stage_of(i);
-        for (const auto kind : all_operation_kinds) {
+    /// Gives the stage and microbatch of operation `i` another choice. Contract: operations that become active are
+    /// already at their positions.
+    void choose(id i, flat_problem::cell_choice chosen) {
+        const auto old = choice(i);
+        choice_log_.push_back({p_->cell_of(i), old});
+        choices_.choose(p_->cell_of(i), chosen);
+        for (const auto kind : slot_kinds) {
             const id other = p_->sibling(i, kind);
-            const bool is_required = p_->requires_operation(s, option, kind);
-            if (p_->requires_operation(s, old, kind) != is_required)
+            const bool is_required = p_->requires_operation(p_->stage_of(i), chosen, kind);
+            if (p_->requires_operation(p_->stage_of(i), old, kind) != is_required)
                 use_operation(other, is_required);
-            else if (active(other) && !(p_->facts(other, old) == p_->facts(other, option)))
+            else if (active(other) && !(p_->facts_of(other, old) == p_->facts_of(other, chosen)))
                 touch_operation(other);
         }
-    }
-    /// Replaces I and W of the stage and microbatch of `i` by B at the position of I, or B by I and W.
-    void set_full_backward(id i, bool use) {
-        const id full = p_->sibling(i, operation_kind::backward);
-        const id input = p_->sibling(i, operation_kind::backward_input);
-        const id weight = p_->sibling(i, operation_kind::backward_weight);
-        if (active(full) == use) return;
-        if (use) {
-            shift(position(full), position(input));
-        } else {
-            shift(position(input), position(full));
-            shift(position(weight), position(full));
-        }
-        for (const id each : {full, input, weight})
-            flip(each);
-        const auto [first, last] = std::minmax({position(full), position(input), position(weight)});
-        touch(facts(i).rank, first, last);
     }
     /// Moves a transfer on its link without renumbering microbatches.
     void shift_on_link(id i, id to) {
@@ -137,8 +119,8 @@ public:
         forget();
     }
     void rollback() {
-        for (std::size_t k = storage_log_.size(); k-- > 0;)
-            note_storage(storage_log_[k].forward, storage_log_[k].option);
+        for (std::size_t k = choice_log_.size(); k-- > 0;)
+            choices_.choose(choice_log_[k].first, choice_log_[k].second);
         for (const id i : flipped_)
             active_[at(i)] ^= 1;
         lanes_.rollback();
@@ -147,11 +129,6 @@ public:
     }
 
 private:
-    /// The option that a stash had before an edit.
-    struct old_storage {
-        id forward = none;
-        storage_index option = 0;
-    };
     void flip(id i) {
         active_[at(i)] ^= 1;
         flipped_.push_back(i);
@@ -182,7 +159,7 @@ private:
         touched_.clear();
         touched_links_.clear();
         flipped_.clear();
-        storage_log_.clear();
+        choice_log_.clear();
     }
     void restart() {
         for (id r = 0; r < p_->ranks(); ++r)
@@ -204,7 +181,7 @@ private:
     void sort_microbatches(id first, id last) {
         by_kind_.clear();
         for (id position = first; position < last; ++position)
-            if (active_at(position)) by_kind_.push_back({p_->kind_number((*this)[position]), position});
+            if (active_at(position)) by_kind_.push_back({p_->slot_number((*this)[position]), position});
         if (by_kind_.size() < 2 || (by_kind_.size() == 2 && by_kind_[0].first != by_kind_[1].first)) return;
         std::sort(by_kind_.begin(), by_kind_.end());
         ids_.clear();
@@ -246,8 +223,9 @@ private:
     std::vector<id> touched_of_;
     std::vector<range> touched_links_;
     std::vector<id> flipped_;
-    std::vector<old_storage> storage_log_;
-    std::vector<std::pair<id, id>> by_kind_; ///< pairs of kind number and position
+    /// Cells with their choices before the edit.
+    std::vector<std::pair<std::size_t, flat_problem::cell_choice>> choice_log_;
+    std::vector<std::pair<id, id>> by_kind_; ///< pairs of slot number and position
     std::vector<id> ids_;
     std::vector<id> link_positions_;
 };

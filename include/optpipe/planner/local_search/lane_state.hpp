@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/planner/local_search/flat_pipeline.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 #include "optpipe/planner/local_search/operation_sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -11,14 +11,14 @@
 namespace optpipe::detail {
 
 /// The state of a local search. The state has the sequence of compute operations and transfers of each rank, the
-/// sequence of transfers of each direction of a shared link, and the storage option of each stage and microbatch.
+/// sequence of transfers of each direction of a shared link, and the choice of each stage and microbatch.
 ///
 /// A sequence also contains inactive operations that may become active. Inactive operations keep their positions, so no
 /// operation shifts when another one becomes active.
 class lane_state {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
     struct range {
         id lane = 0;
         id first = 0;
@@ -29,17 +29,16 @@ public:
     struct sequences {
         std::vector<id> order;
         std::vector<id> link_order;
-        std::vector<char> active;
-        std::vector<storage_index> storage; ///< one per stage and microbatch
+        std::vector<flat_problem::cell_choice> choices; ///< one per stage and microbatch
     };
 
-    [[nodiscard]] sequences copy() const { return {lanes_.order(), links_.order(), active_, storage_}; }
+    [[nodiscard]] sequences copy() const { return {lanes_.order(), links_.order(), choices_.all()}; }
 
-    [[nodiscard]] const flat_pipeline& pipeline() const { return *p_; }
-    /// The facts of an operation with the storage option of its stage and microbatch.
-    [[nodiscard]] const flat_pipeline::kind_facts& facts(id i) const { return p_->facts_at(facts_of_[at(i)]); }
-    [[nodiscard]] storage_index storage(id i) const { return storage_[at(p_->cell(i))]; }
-    [[nodiscard]] operation operation_of(id i) const { return p_->operation_of(i, storage(i)); }
+    [[nodiscard]] const flat_problem& pipeline() const { return *p_; }
+    [[nodiscard]] const flat_problem::facts& facts(id i) const { return choices_[i]; }
+    [[nodiscard]] flat_problem::cell_choice choice(id i) const { return choices_.choice(p_->cell_of(i)); }
+    [[nodiscard]] storage_index storage(id i) const { return choice(i).storage; }
+    [[nodiscard]] operation operation_of(id i) const { return choices_.operation_of(i); }
     [[nodiscard]] id begin(id lane) const { return lanes_.begin(lane); }
     [[nodiscard]] id end(id lane) const { return lanes_.end(lane); }
     [[nodiscard]] id operator[](id position) const { return lanes_[position]; }
@@ -67,21 +66,8 @@ public:
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
-    /// The operation that passes on the gradient of this stage and microbatch. The result is B if B is active, and I
-    /// otherwise.
-    [[nodiscard]] id gradient(id i) const {
-        const id full = p_->sibling(i, operation_kind::backward);
-        return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
-    }
-    /// The input of `i` on another stage, or none.
-    [[nodiscard]] id input(id i) const { return other_stage(i, facts(i).input); }
-    /// The input of `i` on its own stage, or none.
-    [[nodiscard]] id own_input(id i) const {
-        const auto& f = facts(i);
-        return f.own_input == 0 ? none : i + f.own_input;
-    }
-    /// The operation on another stage that waits for `i`, or none.
-    [[nodiscard]] id consumer(id i) const { return other_stage(i, facts(i).consumer); }
+    /// The I or B of the stage and microbatch of `i`.
+    [[nodiscard]] id gradient(id i) const { return p_->sibling(i, operation_kind::backward_input); }
     [[nodiscard]] bool is_offloaded(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
     /// The operation that waits for the reload of a stage and microbatch.
     [[nodiscard]] id user_of_stash(id i) const {
@@ -107,50 +93,49 @@ public:
     }
 
 protected:
-    explicit lane_state(const flat_pipeline& p) : lane_state{p, lengths_of(p)} {}
+    explicit lane_state(const flat_problem& p) : lane_state{p, lengths_of(p)} {}
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
     /// Takes the order of a schedule without renumbering its microbatches. On their links, active transfers are also in
-    /// the schedule's order. Inactive transfers may be anywhere.
+    /// the schedule's order. Inactive transfers may be anywhere. Splits every B on stages where splitting never takes
+    /// more memory, because splitting is at least as good there.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
-        std::fill(active_.begin(), active_.end(), char{0});
         for (const auto& op : sorted.operations) {
-            active_[at(p_->number(op))] = 1;
-            if (op.kind == operation_kind::forward) note_storage(p_->number(op), op.storage);
+            if (op.kind != operation_kind::forward && !is_gradient(op.kind)) continue;
+            const id i = p_->number(op);
+            auto chosen = choice(i);
+            chosen.storage = op.storage;
+            if (is_gradient(op.kind))
+                chosen.is_split =
+                    op.kind == operation_kind::backward_input || (p_->split() && !p_->full_may_pay(p_->stage_of(i)));
+            reset(p_->cell_of(i), chosen);
         }
-        split_full();
         lanes_.assign(grouped(sorted, p_->ranks(), [](const auto& f) { return f.rank; }));
         links_.assign(grouped(sorted, p_->channels(), [](const auto& f) { return f.channel; }));
     }
     void assign(const sequences& given) {
-        active_ = given.active;
-        for (id s = 0; s < p_->stages(); ++s)
-            for (id m = 0; m < p_->microbatches() && p_->options(s) > 1; ++m)
-                note_storage(p_->number(s, operation_kind::forward, m), given.storage[at(s * p_->microbatches() + m)]);
+        for (std::size_t cell = 0; cell < given.choices.size(); ++cell)
+            reset(cell, given.choices[cell]);
         lanes_.assign(given.order);
         links_.assign(given.link_order);
     }
-    void note_storage(id i, storage_index option) {
-        storage_[at(p_->cell(i))] = option;
-        for (const auto kind : all_operation_kinds) {
-            const id other = p_->sibling(i, kind);
-            facts_of_[at(other)] = p_->facts_number(other, option);
-        }
-    }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     operation_sequences lanes_;
     operation_sequences links_;
+    cell_choices choices_;
     std::vector<char> active_;
 
 private:
-    /// The operation with the number `i` + `difference`, or none if `difference` is 0. If the result is a gradient, it
-    /// is I or B, whichever is active.
-    [[nodiscard]] id other_stage(id i, id difference) const {
-        if (difference == 0) return none;
-        return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;
+    /// Makes a choice, and activates exactly the operations that the choice requires.
+    void reset(std::size_t cell, flat_problem::cell_choice chosen) {
+        choices_.choose(cell, chosen);
+        for (const auto kind : slot_kinds) {
+            const id i = p_->number_in(cell, kind);
+            active_[at(i)] = p_->requires_operation(p_->stage_of(i), chosen, kind) ? 1 : 0;
+        }
     }
     /// Number of operations of each lane and of each link.
     struct lengths {
@@ -158,63 +143,43 @@ private:
         std::vector<id> of_links;
     };
 
-    lane_state(const flat_pipeline& p, const lengths& given)
-        : p_{&p}, lanes_{p.size(), given.of_lanes}, links_{p.size(), given.of_links}, active_(p.size(), 0),
-          storage_(at(p.stages() * p.microbatches()), 0) {
-        for (id i = 0; i < static_cast<id>(p.size()); ++i)
-            facts_of_.push_back(p.facts_number(i, 0));
-    }
-    static lengths lengths_of(const flat_pipeline& p) {
+    lane_state(const flat_problem& p, const lengths& given)
+        : p_{&p}, lanes_{p.size(), given.of_lanes}, links_{p.size(), given.of_links}, choices_{p},
+          active_(p.size(), 0) {}
+    static lengths lengths_of(const flat_problem& p) {
         lengths result{std::vector<id>(at(p.ranks()), 0), std::vector<id>(at(p.channels()), 0)};
         for (id s = 0; s < p.stages(); ++s)
-            for (const auto kind : all_operation_kinds) {
+            for (const auto kind : slot_kinds) {
                 if (!p.may_be_active(s, kind)) continue;
-                const auto& f = p.facts(p.number(s, kind, 0), 0);
+                const auto& f = p.facts_of(p.number(s, kind, 0), {});
                 result.of_lanes[at(f.rank)] += p.microbatches();
                 if (f.channel != none) result.of_links[at(f.channel)] += p.microbatches();
             }
         return result;
     }
-    /// Splits every B on stages where splitting never takes more memory, because splitting is at least as good there.
-    void split_full() {
-        if (!p_->split()) return;
-        for (id s = 0; s < p_->stages(); ++s)
-            for (id m = 0; m < p_->microbatches() && !p_->full_may_pay(s); ++m) {
-                const id full = p_->number(s, operation_kind::backward, m);
-                if (!active(full)) continue;
-                active_[at(full)] = 0;
-                active_[at(p_->sibling(full, operation_kind::backward_input))] = 1;
-                active_[at(p_->sibling(full, operation_kind::backward_weight))] = 1;
-            }
-    }
-    /// Calls `visit` with an active operation, and with the inactive operations at adjacent positions.
-    template <class Visit> void for_each_beside(id i, Visit visit) const {
+    /// Calls `visit` with an active operation, and with the operations at adjacent positions: inactive operations, and
+    /// the W of a B that is split.
+    template <class Visit> void for_each_beside(const operation& op, Visit visit) const {
+        const id i = p_->number(op);
         const id s = p_->stage_of(i);
-        const auto kind = p_->kind(i);
         const auto visit_inactive = [&](operation_kind other) {
             const id beside = p_->sibling(i, other);
             if (p_->may_be_active(s, other) && !active(beside)) visit(beside);
         };
-        if (is_gradient(kind)) {
+        if (is_gradient(op.kind)) {
             visit_inactive(operation_kind::reload);
             visit_inactive(operation_kind::recompute);
         }
-        if (kind == operation_kind::backward && p_->split()) {
-            if (p_->full_may_pay(s)) visit(i);
-            visit(p_->sibling(i, operation_kind::backward_input));
-            visit(p_->sibling(i, operation_kind::backward_weight));
-        } else {
-            visit(i);
-        }
-        if (kind == operation_kind::backward_input) visit_inactive(operation_kind::backward);
-        if (kind == operation_kind::forward) visit_inactive(operation_kind::offload);
+        visit(i);
+        if (op.kind == operation_kind::backward && p_->split()) visit(p_->sibling(i, operation_kind::backward_weight));
+        if (op.kind == operation_kind::forward) visit_inactive(operation_kind::offload);
     }
     /// The operations of each group in the given order, one group after the other. `group_of(facts)` may return none.
     template <class GroupOf>
     [[nodiscard]] std::vector<id> grouped(const optpipe::order& sorted, id groups, GroupOf group_of) const {
         std::vector<std::vector<id>> by_group(at(groups));
         for (const auto& op : sorted.operations)
-            for_each_beside(p_->number(op), [&](id i) {
+            for_each_beside(op, [&](id i) {
                 const id group = group_of(facts(i));
                 if (group != none) by_group[at(group)].push_back(i);
             });
@@ -223,9 +188,6 @@ private:
             result.insert(result.end(), each.begin(), each.end());
         return result;
     }
-
-    std::vector<id> facts_of_;
-    std::vector<storage_index> storage_;
 };
 
 } // namespace optpipe::detail

@@ -17,8 +17,8 @@ namespace optpipe::detail {
 /// objective. Takes O(n) for n operations, or O(n log n) with shared links.
 class lane_tails {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
 
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
@@ -55,15 +55,19 @@ private:
                 if (position < lanes_->begin(r)) continue;
                 for (; position >= lanes_->begin(r); position = lanes_->previous(position, r)) {
                     const id i = (*lanes_)[position];
-                    const id user = lanes_->consumer(i);
-                    if (user != none && found_[at(user)] != round_) break;
-                    pass(i, user);
+                    if (!has_all_consumers(i)) break;
+                    pass(i);
                     found_[at(i)] = round_;
                     moved = true;
                 }
                 if (position < lanes_->begin(r)) --left;
             }
         }
+    }
+    [[nodiscard]] bool has_all_consumers(id i) const {
+        const auto consumers = p_->neighbours(lanes_->facts(i).consumers);
+        return std::all_of(consumers.begin(), consumers.end(),
+                           [&](const auto& user) { return found_[at(i + user.difference)] == round_; });
     }
     /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
     /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. An operation may
@@ -79,7 +83,7 @@ private:
             }
         std::sort(by_start_.begin(), by_start_.end(), std::greater<>{});
         for (const auto& [start, has_length, position] : by_start_)
-            pass((*lanes_)[position], lanes_->consumer((*lanes_)[position]));
+            pass((*lanes_)[position]);
     }
 
     static constexpr double least = std::numeric_limits<double>::lowest();
@@ -93,14 +97,15 @@ private:
     };
 
     /// Computes the tail of an operation from the tails of the operations that wait for it, such as its consumer.
-    void pass(id i, id user) {
+    void pass(id i) {
         const auto& f = lanes_->facts(i);
         auto& next = lanes_after_[at(f.rank)];
         const id behind = f.channel == none ? none : lanes_->link_next(i);
         const bool transfer = is_transfer(f.kind);
         auto& lane = transfer ? next.engine[f.engine] : next.compute;
         double rest = lane;
-        if (user != none) rest = std::max(rest, lanes_->facts(user).hop + tail_[at(user)]);
+        for (const auto& user : p_->neighbours(f.consumers))
+            rest = std::max(rest, user.delay + tail_[at(i + user.difference)]);
         if (behind != none) rest = std::max(rest, tail_[at(behind)]);
         if (f.kind == operation_kind::offload) rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::reload))]);
         if (f.kind == operation_kind::reload) rest = std::max(rest, tail_[at(lanes_->user_of_stash(i))]);
@@ -118,7 +123,7 @@ private:
         if (const id freed = times_->freed_by(i); freed != none) tail_[at(freed)] = std::max(tail_[at(freed)], tail);
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     const lane_orders* lanes_;
     const lane_times* times_;
     std::vector<double> tail_;

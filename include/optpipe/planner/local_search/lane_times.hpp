@@ -21,8 +21,8 @@ namespace optpipe::detail {
 /// in the order of their old starts, so that hardly any operation is placed twice.
 class lane_times {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
     explicit lane_times(const lane_orders& lanes)
@@ -123,14 +123,9 @@ private:
         }
     }
 
-    /// The time at which the inputs of an operation are available.
-    double ready(id i, const flat_pipeline::kind_facts& f) const {
-        const double own = f.own_input != 0 ? end(lanes_->own_input(i)) : 0.0;
-        return f.input != 0 ? std::max(own, end(lanes_->input(i)) + f.hop) : own;
-    }
     /// Places the operation on a lane in state `s`, and updates `s`.
-    template <bool Offloads> void place(id i, const flat_pipeline::kind_facts& f, state& s, id position) {
-        double begin = ready(i, f);
+    template <bool Offloads> void place(id i, const flat_problem::facts& f, state& s, id position) {
+        double begin = p_->ready(i, f, [this](id before) { return end(before); });
         if (!Offloads || !is_transfer(f.kind)) {
             begin = std::max(begin, s.free);
         } else {
@@ -165,7 +160,7 @@ private:
         }
         return from;
     }
-    double fit_device(id i, const flat_pipeline::kind_facts& f, state& s, double begin, id position) {
+    double fit_device(id i, const flat_problem::facts& f, state& s, double begin, id position) {
         begin = std::max(begin, s.last_acquired);
         const double limit = p_->limit(f.rank);
         for (;;) {
@@ -187,7 +182,7 @@ private:
         s.last_acquired = begin;
         return begin;
     }
-    double fit_host(const flat_pipeline::kind_facts& f, state& s, double begin, id position) const {
+    double fit_host(const flat_problem::facts& f, state& s, double begin, id position) const {
         begin = std::max(begin, s.host_last_acquired);
         const double limit = p_->host_limit(f.rank);
         for (;;) {
@@ -203,11 +198,12 @@ private:
         return begin;
     }
 
-    /// The predecessor on another lane that hasn't been placed in this pass, or none if there isn't one.
-    id missing(id i, const flat_pipeline::kind_facts& f) const {
-        id input = lanes_->input(i);
-        if (input == none && f.channel != none) input = lanes_->link_previous(i);
-        return input != none && logged_[at(input)] != round_ ? input : none;
+    /// Whether all predecessors on other lanes have been placed in this pass.
+    bool has_all_others(id i, const flat_problem::facts& f) const {
+        for (const auto& in : p_->neighbours(f.inputs))
+            if (logged_[at(i + in.difference)] != round_) return false;
+        const id before = f.channel == none ? none : lanes_->link_previous(i);
+        return before == none || logged_[at(before)] == round_;
     }
     template <bool Offloads, class Sink> bool place_all_by(Sink placed) {
         ++round_;
@@ -227,7 +223,7 @@ private:
                 for (; position < lanes_->end(r); position = lanes_->next(position, r)) {
                     const id i = (*lanes_)[position];
                     const auto& f = lanes_->facts(i);
-                    if (missing(i, f) != none) break;
+                    if (!has_all_others(i, f)) break;
                     place<Offloads>(i, f, states_[at(r)], position);
                     logged_[at(i)] = round_;
                     placed(i);
@@ -264,8 +260,9 @@ private:
         std::push_heap(dirty_queue_.begin(), dirty_queue_.end(), std::greater<dirty_entry>{});
     }
     void mark_dirty(id i) { mark_dirty(i, start(i)); }
-    void mark_consumers_dirty(id i, const flat_pipeline::kind_facts& f) {
-        if (const id next = lanes_->consumer(i); next != none) mark_other_rank_dirty(next, f);
+    void mark_consumers_dirty(id i, const flat_problem::facts& f) {
+        for (const auto& next : p_->neighbours(f.consumers))
+            mark_other_rank_dirty(i + next.difference, f);
         // Propagation reaches compute operations of the same stage along the lane.
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             mark_dirty(p_->sibling(i, operation_kind::offload));
@@ -277,7 +274,7 @@ private:
         }
     }
     /// Marks an operation as dirty if it is on another rank. Operations on the same rank are reached along the lane.
-    void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
+    void mark_other_rank_dirty(id i, const flat_problem::facts& f) {
         if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }
 
@@ -414,7 +411,7 @@ private:
         }
     }
 
-    const flat_pipeline* p_;
+    const flat_problem* p_;
     const lane_orders* lanes_;
     std::vector<double> start_;
     std::vector<double> end_;

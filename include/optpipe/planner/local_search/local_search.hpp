@@ -28,8 +28,7 @@ struct local_search_options {
 inline void local_search(search_state& state, const local_search_options& options = {}) {
     if (!state.incumbent()) {
         const adaptive_builder<> quick{.effort = 1};
-        const stop_when done{[&] { return state.done(); }};
-        const auto built = quick(state.problem(), done);
+        const auto built = quick(state.problem(), stop_check{state});
         if (!built) return;
         state.offer(*built, "adaptive");
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/parallel/workers.hpp"
 #include "optpipe/planner/local_search/local_search.hpp"
@@ -66,10 +67,8 @@ public:
 private:
     [[nodiscard]] bool is_over() const { return state_.done() || std::chrono::steady_clock::now() >= limits_.deadline; }
     void limit_time(double seconds) {
-        using clock = std::chrono::steady_clock;
         seconds_ = std::max(0.0, seconds);
-        limits_.deadline =
-            clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
+        limits_.deadline = deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds_});
     }
     /// Drops the last starts so that all rounds together take at most the time of `searches` searches of the first
     /// round. Each round takes as long as the first round.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/planner/local_search/flat_pipeline.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace optpipe::detail {
 /// Edits are tentative until all of them are committed or rolled back.
 class operation_sequences {
 public:
-    using id = flat_pipeline::id;
-    static constexpr id none = flat_pipeline::none;
+    using id = flat_problem::id;
+    static constexpr id none = flat_problem::none;
 
     operation_sequences(std::size_t operations, const std::vector<id>& lengths) : position_(operations, none) {
         for (const id length : lengths)

@@ -34,7 +34,7 @@ struct modulo_options {
 ///
 /// Offers every schedule found. Returns when the search is done or the effort is used up.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {
-    const stop_when done{[&] { return state.done(); }};
+    const stop_check done{state};
     std::size_t spent = 0;
     if (detail::applies_wavefronts(state.problem()))
         spent = detail::search_wavefronts(

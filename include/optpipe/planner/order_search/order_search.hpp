@@ -4,7 +4,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
-#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 #include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/planner/order_search/window_moves.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -112,7 +112,10 @@ public:
 
 private:
     using index = std::size_t;
-    using id = flat_graph::id;
+    using id = flat_problem::id;
+
+    [[nodiscard]] const flat_problem& flat() const { return order_.flat(); }
+    [[nodiscard]] const cell_choices& cells() const { return order_.cells(); }
 
     /// Temperatures, as shares of the objective.
     struct temperatures {
@@ -176,7 +179,7 @@ private:
     /// Draws an edit and applies it to the order. Returns false, with nothing changed, if the drawn edit isn't
     /// possible.
     bool edit() {
-        if (!p_->overlaps.empty() && !order_.graph().memory_delays() && random_.chance(with_.percent_windows))
+        if (!p_->overlaps.empty() && !flat().memory_delays() && random_.chance(with_.percent_windows))
             return windows_.edit(order_, some_place());
         switch (random_.below(with_.moves_per_other)) {
         case 0: return exchange_sequences();
@@ -193,9 +196,8 @@ private:
     bool change_pair() {
         const index at = order_.first_place(some_place());
         const id op = order_[at];
-        const auto& graph = order_.graph();
-        if (!graph.is_forward(op) && !graph.is_gradient(op)) return false;
-        const bool is_pair = order_.partner(op) != flat_graph::none;
+        if (!flat().is_forward(op) && !flat().is_gradient(op)) return false;
+        const bool is_pair = order_.partner(op) != flat_problem::none;
         if (is_pair && random_.chance(half)) {
             order_.split(at, random_.chance(half));
             return true;
@@ -204,7 +206,7 @@ private:
         const auto other = some_partner(kept);
         if (!other) return false;
         if (is_pair) return exchange_parts(kept == at ? at + 1 : at, *other);
-        return order_.partner(order_[*other]) == flat_graph::none && merge(at, *other);
+        return order_.partner(order_[*other]) == flat_problem::none && merge(at, *other);
     }
     /// Two operations, one of which is a forward and the other a backward.
     struct parts {
@@ -212,18 +214,17 @@ private:
         id b;
     };
     [[nodiscard]] parts parts_of(id one, id other) const {
-        return order_.graph().is_forward(one) ? parts{one, other} : parts{other, one};
+        return flat().is_forward(one) ? parts{one, other} : parts{other, one};
     }
     /// Whether two operations can be in a pair, perhaps with the other kind of backward.
     [[nodiscard]] bool may_pair(id one, id other) const {
-        const auto& graph = order_.graph();
         const auto [f, b] = parts_of(one, other);
-        return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
+        return flat().cell_of(f) != flat().cell_of(b) &&
+               (cells().overlap_of(f, b) || cells().overlap_of_other_kind(f, b));
     }
     /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
     /// yet. The two operations are near each other on their lane. Empty if there is no possible partner.
     std::optional<index> some_partner(index at) {
-        const auto& graph = order_.graph();
         const id op = order_[at];
         const bool earlier = random_.chance(half);
         index left = random_.between(1, with_.farthest);
@@ -232,7 +233,7 @@ private:
         for (index i = earlier ? order_.first_place(at) : order_.last_place(at); i != end && left > 0;) {
             i = earlier ? i - 1 : i + 1;
             const id other = order_[i];
-            if (graph[other].lane != graph[op].lane || !may_pair(op, other)) continue;
+            if (cells()[other].lane != cells()[op].lane || !may_pair(op, other)) continue;
             found = i;
             --left;
         }
@@ -241,7 +242,7 @@ private:
     /// Makes a pair of the single operations at two positions, and puts the pair at one of the two positions.
     bool merge(index at, index other) {
         const parts both = parts_of(order_[at], order_[other]);
-        const bool has_kind = order_.graph().overlap_of(both.f, both.b) != nullptr;
+        const bool has_kind = cells().overlap_of(both.f, both.b) != nullptr;
         if (!order_.merge(std::min(at, other), std::max(at, other), random_.chance(half))) return false;
         if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(both.b, all); });
         return true;
@@ -253,12 +254,12 @@ private:
         const id two = order_[other];
         const id partner_of_one = order_.partner(one);
         const id partner_of_two = order_.partner(two);
-        if (partner_of_two != flat_graph::none && !may_pair(one, partner_of_two)) return false;
+        if (partner_of_two != flat_problem::none && !may_pair(one, partner_of_two)) return false;
         order_.edit_all([&](std::vector<id>& all) {
             std::swap(all[at], all[other]);
-            order_.set_partner(one, flat_graph::none);
+            order_.set_partner(one, flat_problem::none);
             join_parts(two, partner_of_one, all);
-            if (partner_of_two != flat_graph::none) join_parts(one, partner_of_two, all);
+            if (partner_of_two != flat_problem::none) join_parts(one, partner_of_two, all);
         });
         return true;
     }
@@ -267,7 +268,7 @@ private:
     void join_parts(id one, id other, std::vector<id>& all) {
         const auto [f, b] = parts_of(one, other);
         order_.set_partner(f, b);
-        if (!order_.graph().overlap_of(f, b)) split_or_join(b, all);
+        if (!cells().overlap_of(f, b)) split_or_join(b, all);
     }
 
     /// A random position in the order, often that of a critical operation.
@@ -282,7 +283,7 @@ private:
     /// Moves an operation some positions forward or back on its lane.
     bool move_on_lane() {
         const index at = some_place();
-        const auto& f = order_.graph()[order_[at]];
+        const auto& f = cells()[order_[at]];
         const bool is_transfer = f.lane >= p_->graph.ranks();
         const auto by = random_.between(1, is_transfer ? 4 * with_.farthest : with_.farthest);
         const bool earlier = random_.chance(half);
@@ -291,7 +292,7 @@ private:
         const index end = earlier ? 0 : order_.size() - 1;
         for (index i = earlier ? order_.first_place(at) : order_.last_place(at); i != end && left > 0;) {
             i = earlier ? i - 1 : i + 1;
-            if (!is_transfer && order_.graph()[order_[i]].lane != f.lane) continue;
+            if (!is_transfer && cells()[order_[i]].lane != f.lane) continue;
             target = i;
             --left;
         }
@@ -308,23 +309,24 @@ private:
         if (&a == &b || a.size() != b.size()) return false;
         const auto pairs = pairs_in_order();
         order_.edit_all([&](std::vector<id>& all) {
+            const auto first_of_a = static_cast<id>(a.front().value());
+            const auto first_of_b = static_cast<id>(b.front().value());
+            const auto length = static_cast<id>(a.size());
             for (auto& op : all) {
-                const auto m = order_.graph().microbatch_of(op);
-                if (m >= a.front() && m <= a.back())
-                    op = order_.graph().with_microbatch(
-                        op, microbatch{m.position() - a.front().position() + b.front().position()});
-                else if (m >= b.front() && m <= b.back())
-                    op = order_.graph().with_microbatch(
-                        op, microbatch{m.position() - b.front().position() + a.front().position()});
+                const id m = flat().microbatch_of(op);
+                if (m >= first_of_a && m < first_of_a + length)
+                    op += first_of_b - first_of_a;
+                else if (m >= first_of_b && m < first_of_b + length)
+                    op += first_of_a - first_of_b;
             }
         });
         for (index k = 0; k < a.size(); ++k)
             for (const stage s : p_->graph.all_stages()) {
-                const auto x = order_.graph().cell_of(s, a[k]);
-                const auto y = order_.graph().cell_of(s, b[k]);
-                const auto chosen = order_.graph().choice(x);
-                if (chosen == order_.graph().choice(y)) continue;
-                order_.choose(x, order_.graph().choice(y));
+                const auto x = flat().cell_of(s, a[k]);
+                const auto y = flat().cell_of(s, b[k]);
+                const auto chosen = cells().choice(x);
+                if (chosen == cells().choice(y)) continue;
+                order_.choose(x, cells().choice(y));
                 order_.choose(y, chosen);
             }
         mark_pairs(pairs);
@@ -343,7 +345,7 @@ private:
     void mark_pairs(const std::vector<index>& places) {
         if (p_->overlaps.empty()) return;
         for (index i = 0; i < order_.size(); ++i)
-            if (order_.partner(order_[i]) != flat_graph::none) order_.set_partner(order_[i], flat_graph::none);
+            if (order_.partner(order_[i]) != flat_problem::none) order_.set_partner(order_[i], flat_problem::none);
         for (const index i : places)
             order_.set_partner(order_[i], order_[i + 1]);
     }
@@ -353,21 +355,19 @@ private:
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
-        const auto& graph = order_.graph();
-        const id gradient = graph.gradient_of(graph.cell_of(op));
-        if (!graph.may_split_or_join(gradient)) return false;
+        const id gradient = flat().gradient_of(flat().cell_of(op));
+        if (!flat().may_split_or_join(gradient)) return false;
         const id other = order_.partner(gradient);
-        if (other != flat_graph::none && !graph.overlap_of_other_kind(other, gradient)) return false;
+        if (other != flat_problem::none && !cells().overlap_of_other_kind(other, gradient)) return false;
         order_.edit_all([&](std::vector<id>& all) { split_or_join(gradient, all); });
         return true;
     }
     /// Replaces a B by I and W, or I and W by a B, as part of an edit of the order. A new W comes right after its I, or
     /// after the pair that the I is in.
     void split_or_join(id gradient, std::vector<id>& all) {
-        const auto& graph = order_.graph();
-        const auto cell = graph.cell_of(gradient);
-        auto chosen = graph.choice(cell);
-        const id weight = graph.weight_of(cell);
+        const auto cell = flat().cell_of(gradient);
+        auto chosen = cells().choice(cell);
+        const id weight = flat().weight_of(cell);
         if (chosen.is_split)
             std::erase(all, weight);
         else
@@ -379,14 +379,13 @@ private:
     /// Changes the storage option of one stash. If the new option offloads, the offload comes right after the forward,
     /// and the reload right before the backward. A recomputation also comes right before the backward.
     bool change_storage() {
-        const auto& graph = order_.graph();
-        const auto op = graph.operation_of(order_[random_.below(order_.size())]);
+        const auto op = cells().operation_of(order_[random_.below(order_.size())]);
         const auto options = p_->storage_options(op.stage);
         if (options < 2) return false;
-        const auto cell = graph.cell_of(op.stage, op.microbatch);
-        auto chosen = graph.choice(cell);
+        const auto cell = flat().cell_of(op.stage, op.microbatch);
+        auto chosen = cells().choice(cell);
         chosen.storage = static_cast<storage_index>(random_.below(options));
-        if (chosen == graph.choice(cell)) return false;
+        if (chosen == cells().choice(cell)) return false;
         auto stored = op;
         stored.storage = chosen.storage;
         order_.edit_all([&](std::vector<id>& all) { replace_storage(all, stored); });
@@ -395,13 +394,12 @@ private:
     }
     /// Replaces the transfers and the recomputation of a cell by those of the storage option of `stored`.
     void replace_storage(std::vector<id>& all, const operation& stored) {
-        const auto& graph = order_.graph();
-        const auto as = [&](operation_kind kind) { return graph.number(sibling(stored, kind)); };
+        const auto as = [&](operation_kind kind) { return flat().number(sibling(stored, kind)); };
         const id first = as(operation_kind::forward);
         const id gradient = as(operation_kind::backward_input);
         // No operation may come between the two parts of a pair.
-        const id before = order_.partner(gradient) != flat_graph::none ? order_.partner(gradient) : gradient;
-        const id behind = order_.partner(first) != flat_graph::none ? order_.partner(first) : first;
+        const id before = order_.partner(gradient) != flat_problem::none ? order_.partner(gradient) : gradient;
+        const id behind = order_.partner(first) != flat_problem::none ? order_.partner(first) : first;
         const auto add = [&](operation_kind kind) {
             if (is_possible(*p_, sibling(stored, kind))) all.push_back(as(kind));
         };

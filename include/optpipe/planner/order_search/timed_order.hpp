@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 #include "optpipe/schedule/dispatch/rank_resources.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -22,23 +22,27 @@ namespace optpipe::detail {
 /// The parts of a pair are neighbours in the order, the forward first, and move together.
 class timed_order {
 public:
-    using id = flat_graph::id;
+    using id = flat_problem::id;
     using index = std::size_t;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
     /// `weight_of_mean` is the weight with which the mean end of the ranks is added to the objective.
     timed_order(const problem& p, double weight_of_mean)
-        : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
-          ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
-          mark_(graph_.size()), lane_mark_(graph_.lanes()), free_(graph_.lanes()), lane_tail_(graph_.lanes()),
-          level_(ranks_), first_start_(ranks_), resources_{p, {}} {
+        : flat_{p}, cells_{flat_}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span},
+          groups_{!p.groups.empty()}, ranks_{p.graph.ranks()}, times_(flat_.size()), kept_(flat_.size()),
+          tail_(flat_.size()), mark_(flat_.size()), lane_mark_(flat_.lanes()), free_(flat_.lanes()),
+          lane_tail_(flat_.lanes()), level_(ranks_), first_start_(ranks_), resources_{p, {}} {
         if (p.overlaps.empty()) return;
-        partner_.assign(graph_.size(), flat_graph::none);
+        partner_.assign(flat_.size(), flat_problem::none);
         pair_mark_.resize(p.overlaps.size());
         distinct_.resize(ranks_);
     }
 
-    [[nodiscard]] const flat_graph& graph() const { return graph_; }
+    timed_order(const timed_order&) = delete;
+    timed_order& operator=(const timed_order&) = delete;
+
+    [[nodiscard]] const flat_problem& flat() const { return flat_; }
+    [[nodiscard]] const cell_choices& cells() const { return cells_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
     /// The value of the order that was kept last. The value is the sum of the objective, the weighted mean and the
@@ -49,7 +53,7 @@ public:
     [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
     /// From now on, orders may exceed the memory limits. An operation that exceeds the limit of its rank costs `price`
     /// times the excess, as a share of the limit. Contract: no operation waits for memory
-    /// (`flat_graph::memory_delays`).
+    /// (`flat_problem::memory_delays`).
     void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this position would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
@@ -61,15 +65,15 @@ public:
     bool take(const schedule& s) {
         begin_edit_of_all();
         sequence_.clear();
-        std::fill(partner_.begin(), partner_.end(), flat_graph::none);
-        first_parts_.assign(ranks_, flat_graph::none);
+        std::fill(partner_.begin(), partner_.end(), flat_problem::none);
+        first_parts_.assign(ranks_, flat_problem::none);
         const auto given = order_of(s);
         for (const auto& op : given.operations) {
             if (op.kind == operation_kind::forward || is_gradient(op.kind)) {
-                auto chosen = graph_.choice(graph_.cell_of(op.stage, op.microbatch));
+                auto chosen = cells_.choice(flat_.cell_of(op.stage, op.microbatch));
                 chosen.storage = op.storage;
                 if (is_gradient(op.kind)) chosen.is_split = op.kind == operation_kind::backward_input;
-                graph_.choose(graph_.cell_of(op.stage, op.microbatch), chosen);
+                cells_.choose(flat_.cell_of(op.stage, op.microbatch), chosen);
             }
             take(op);
         }
@@ -78,17 +82,17 @@ public:
         return true;
     }
     [[nodiscard]] order to_order() const {
-        order all{graph_.of().graph, {}};
+        order all{flat_.of().graph, {}};
         all.operations.reserve(sequence_.size());
         for (const id i : sequence_) {
-            all.operations.push_back(graph_.operation_of(i));
-            all.operations.back().is_paired = partner(i) != flat_graph::none;
+            all.operations.push_back(cells_.operation_of(i));
+            all.operations.back().is_paired = partner(i) != flat_problem::none;
         }
         return all;
     }
 
     /// The other part of the operation's pair, or none.
-    [[nodiscard]] id partner(id i) const { return partner_.empty() ? flat_graph::none : partner_[at(i)]; }
+    [[nodiscard]] id partner(id i) const { return partner_.empty() ? flat_problem::none : partner_[at(i)]; }
     /// The position of the first, or last, part of the pair at this position. If there is no pair, the position itself.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
@@ -97,7 +101,7 @@ public:
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
-        if (other == flat_graph::none) return;
+        if (other == flat_problem::none) return;
         edited_partners_.push_back({other, partner_[at(other)]});
         partner_[at(other)] = i;
     }
@@ -112,12 +116,12 @@ public:
                                      at_later ? other : one);
         // The two operations are neighbours now.
         auto first = at_later ? place : place - 1;
-        if (!graph_.is_forward(*first)) std::swap(*first, *(first + 1));
+        if (!flat_.is_forward(*first)) std::swap(*first, *(first + 1));
         const id f = *first;
         const id b = *(first + 1);
         set_partner(f, b);
-        const auto* of = graph_.overlap_of(f, b);
-        const double saved = of ? graph_[f].duration + graph_[b].duration - graph_.pair_duration(*of, f, b) : 0.0;
+        const auto* of = cells_.overlap_of(f, b);
+        const double saved = of ? cells_[f].duration + cells_[b].duration - cells_.pair_duration(*of, f, b) : 0.0;
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
         return true;
     }
@@ -131,7 +135,7 @@ public:
         saved_mean_ = 0.0;
         saved_.assign({sequence_[first], sequence_[first + 1]});
         for (const id each : saved_)
-            set_partner(each, flat_graph::none);
+            set_partner(each, flat_problem::none);
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
@@ -142,16 +146,16 @@ public:
         from = last_place(from);
         to = first_place(to);
         begin_marks();
-        const auto& own = graph_[sequence_[from]];
+        const auto& own = cells_[sequence_[from]];
         mark_pair(sequence_[from]);
         for (index i = from + 1; i-- > to;) {
             const id op = sequence_[i];
-            const auto& f = graph_[op];
+            const auto& f = cells_[op];
             if (mark_[at(op)] != round_ && !is_lane_marked(f, own)) continue;
             mark_pair(op);
             mark_lanes(f);
-            mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the loop may have missed the partner's inputs
+            mark_inputs(op);
+            if (is_first(op)) mark_inputs(partner(op)); // the loop may have missed the partner's inputs
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
@@ -164,12 +168,12 @@ public:
         from = first_place(from);
         to = last_place(to);
         begin_marks();
-        const auto& own = graph_[sequence_[from]];
+        const auto& own = cells_[sequence_[from]];
         mark_pair(sequence_[from]);
         for (index i = from; i <= to; ++i) {
             const id op = sequence_[i];
-            const auto& f = graph_[op];
-            const bool waits = waits_for_marked(f) || (is_first(op) && waits_for_marked(graph_[partner(op)]));
+            const auto& f = cells_[op];
+            const bool waits = waits_for_marked(op) || (is_first(op) && waits_for_marked(partner(op)));
             if (mark_[at(op)] != round_ && !is_lane_marked(f, own) && !waits) continue;
             mark_pair(op);
             mark_lanes(f);
@@ -192,9 +196,9 @@ public:
         edit(sequence_);
     }
     /// Changes the storage and the backward of a cell, within `edit_all` or `edit_further`.
-    void choose(index cell, flat_graph::cell_choice chosen) {
-        edited_cells_.push_back({cell, graph_.choice(cell)});
-        graph_.choose(cell, chosen);
+    void choose(index cell, flat_problem::cell_choice chosen) {
+        edited_cells_.push_back({cell, cells_.choice(cell)});
+        cells_.choose(cell, chosen);
     }
 
     /// Whether no rank of the edited order has more than `limit` distinct pairs (`most_distinct_pairs`).
@@ -205,9 +209,9 @@ public:
         ++round_;
         for (const id i : sequence_) {
             if (!is_first(i)) continue;
-            const auto* of = graph_.overlap_of(i, partner(i));
-            auto& mark = pair_mark_[graph_.of().overlaps.position(*of)];
-            if (std::exchange(mark, round_) != round_ && ++distinct_[graph_[i].rank] > limit) return false;
+            const auto* of = cells_.overlap_of(i, partner(i));
+            auto& mark = pair_mark_[flat_.of().overlaps.position(*of)];
+            if (std::exchange(mark, round_) != round_ && ++distinct_[at(cells_[i].rank)] > limit) return false;
         }
         return true;
     }
@@ -215,7 +219,7 @@ public:
     /// the value is above `most`, or if the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
-        const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
+        const bool is_done = flat_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
         if (!is_done) return never;
         edited_value_ = measure();
         const double value = edited_value_ + (edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0);
@@ -236,7 +240,7 @@ public:
         sequence_.resize(edited_size_);
         std::copy(saved_.begin(), saved_.end(), sequence_.begin() + static_cast<std::ptrdiff_t>(first_));
         for (auto i = edited_cells_.size(); i-- > 0;)
-            graph_.choose(edited_cells_[i].first, edited_cells_[i].second);
+            cells_.choose(edited_cells_[i].first, edited_cells_[i].second);
         for (auto i = edited_partners_.size(); i-- > 0;)
             partner_[at(edited_partners_[i].first)] = edited_partners_[i].second;
         const auto end = is_whole_ ? sequence_.size() : std::max(last_ + 1, retimed_to_);
@@ -269,8 +273,8 @@ private:
     /// Appends an operation to the order. If the operation is the first part of a pair, it is appended later, together
     /// with the second part.
     void take(const operation& op) {
-        const id i = graph_.number(op);
-        auto& first = first_parts_[graph_[i].rank];
+        const id i = flat_.number(op);
+        auto& first = first_parts_[at(cells_[i].rank)];
         if (op.is_paired && op.kind == operation_kind::forward) {
             first = i;
             return;
@@ -282,34 +286,31 @@ private:
         }
         sequence_.push_back(i);
     }
-    [[nodiscard]] bool is_first(id i) const { return partner(i) != flat_graph::none && graph_.is_forward(i); }
-    [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_graph::none && !graph_.is_forward(i); }
+    [[nodiscard]] bool is_first(id i) const { return partner(i) != flat_problem::none && flat_.is_forward(i); }
+    [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_problem::none && !flat_.is_forward(i); }
 
     void begin_marks() { ++round_; }
     /// Marks an operation, and the other part of its pair if it is in a pair.
     void mark_pair(id i) {
         mark_[at(i)] = round_;
-        if (const id other = partner(i); other != flat_graph::none) mark_[at(other)] = round_;
+        if (const id other = partner(i); other != flat_problem::none) mark_[at(other)] = round_;
     }
-    void mark_inputs(const flat_graph::facts& f) {
-        if (f.own_input != flat_graph::none) mark_[at(f.own_input)] = round_;
-        for (const auto& in : graph_.inputs(f))
-            mark_[at(in.before)] = round_;
+    void mark_inputs(id i) {
+        flat_.for_each_input(i, cells_[i], [&](id before, double) { mark_[at(before)] = round_; });
     }
-    void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
+    void mark_lanes(const flat_problem::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
     /// Whether a marked operation shares a lane with the operation of `f`. The lanes of the operation that moves
     /// (`moves`) don't count.
-    bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
+    bool is_lane_marked(const flat_problem::facts& f, const flat_problem::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
         };
         return is_marked(f.lane) || is_marked(f.shared_lane);
     }
-    bool waits_for_marked(const flat_graph::facts& f) const {
-        if (f.own_input != flat_graph::none && mark_[at(f.own_input)] == round_) return true;
-        const auto inputs = graph_.inputs(f);
-        return std::any_of(inputs.begin(), inputs.end(),
-                           [&](const auto& in) { return mark_[at(in.before)] == round_; });
+    bool waits_for_marked(id i) const {
+        bool waits = false;
+        flat_.for_each_input(i, cells_[i], [&](id before, double) { waits = waits || mark_[at(before)] == round_; });
+        return waits;
     }
     /// Moves the marked operations of a section before, or behind, the unmarked operations. The order among marked
     /// operations doesn't change, nor the order among unmarked operations.
@@ -339,12 +340,12 @@ private:
 
     /// Whether the stages of each group run their forwards in one order.
     bool keeps_order_of_groups() {
-        const auto& p = graph_.of();
+        const auto& p = flat_.of();
         forwards_.resize(p.graph.stages());
         for (auto& each : forwards_)
             each.clear();
         for (const id i : sequence_) {
-            const auto op = graph_.operation_of(i);
+            const auto op = cells_.operation_of(i);
             if (op.kind == operation_kind::forward && p.groups.has(op.stage))
                 forwards_[op.stage.position()].push_back(op.microbatch);
         }
@@ -356,11 +357,8 @@ private:
         return same;
     }
 
-    double ready(const flat_graph::facts& f) const {
-        double begin = f.own_input != flat_graph::none ? times_[at(f.own_input)].end : 0.0;
-        for (const auto& in : graph_.inputs(f))
-            begin = std::max(begin, times_[at(in.before)].end + in.delay);
-        return begin;
+    double ready(id i) const {
+        return flat_.ready(i, cells_[i], [this](id before) { return times_[at(before)].end; });
     }
     /// Whether the step certainly exceeds `most`. `op` is behind the edited section, so the time from its end to the
     /// end of the step is at least as long as before the edit.
@@ -368,126 +366,106 @@ private:
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
     }
-    /// Computes times from the first edited position on.
-    bool retime_lanes(double most) {
-        const index from = is_span_ ? 0 : first_;
+    /// An operation, or a pair.
+    struct entry {
+        id op = flat_problem::none;
+        id other = flat_problem::none;
+        const overlap* of = nullptr;
+    };
+    [[nodiscard]] entry entry_at(index i) const {
+        const id op = sequence_[i];
+        if (!is_first(op)) return {op};
+        return {op, partner(op), cells_.overlap_of(op, partner(op))};
+    }
+    /// Computes times from position `from` on. `place(entry, ready)` sets the times of an entry whose inputs are ready
+    /// at `ready`. It returns false if there is no memory for the entry.
+    template <class Place> bool retime_from(index from, double most, const Place& place) {
         begin_times(from);
         for (index i = from; i < sequence_.size(); ++i) {
-            const id op = sequence_[i];
-            const auto& f = graph_[op];
+            const auto e = entry_at(i);
+            if (e.of) ++i;
             retimed_to_ = i + 1;
-            if (is_first(op)) {
-                if (!retime_pair(i, op, most)) return false;
-                ++i;
-                continue;
-            }
-            const double begin = std::max(free_[f.lane], ready(f));
+            const double begin = e.of ? std::max(ready(e.op), ready(e.other)) : ready(e.op);
             if (begin == never) return false; // an input comes later in the order
-            double& level = level_[f.rank];
-            level += f.acquired;
-            const double over = level - graph_.limit(f.rank);
-            if (over > 0.0 && price_ == never) return false;
-            level -= f.released;
-            set_times(op, f, begin);
-            times_[at(op)].level = level;
-            add_excess(op, over);
-            free_[f.lane] = times_[at(op)].end;
-            if (is_too_late(i, op, most)) return false;
+            if (!place(e, begin) || is_too_late(i, e.op, most) || (e.of && is_too_late(i, e.other, most))) return false;
         }
         return true;
     }
-    /// Computes the times of the pair that begins at position `i`.
-    bool retime_pair(index i, id op, double most) {
-        retimed_to_ = i + 2;
-        const auto& f = graph_[op];
-        const id other = partner(op);
-        const auto& b = graph_[other];
-        const double begin = std::max({free_[f.lane], ready(f), ready(b)});
-        if (begin == never) return false;
-        const auto& of = *graph_.overlap_of(op, other);
-        double& level = level_[f.rank];
-        level += f.acquired + b.acquired;
-        const double over = level + of.memory.value() - graph_.limit(f.rank);
+    bool retime_lanes(double most) {
+        return retime_from(is_span_ ? 0 : first_, most,
+                           [this](const entry& e, double ready) { return place_on_lane(e, ready); });
+    }
+    /// Computes all times, because an operation may wait for memory that any other operation frees.
+    bool retime_with_memory(double most) {
+        resources_.clear();
+        return retime_from(0, most, [this](const entry& e, double ready) { return place_in_memory(e, ready); });
+    }
+    bool place_on_lane(const entry& e, double ready) {
+        const auto& f = cells_[e.op];
+        double acquired = f.acquired;
+        double released = f.released_in_all;
+        if (e.of) {
+            acquired += cells_[e.other].acquired;
+            released += cells_[e.other].released_in_all;
+        }
+        double& level = level_[at(f.rank)];
+        level += acquired;
+        const double over = (e.of ? level + e.of->memory.value() : level) - flat_.limit(f.rank);
         if (over > 0.0 && price_ == never) return false;
-        level -= f.released + b.released;
-        set_times_of_pair(op, other, of, begin);
-        add_excess(op, over);
-        times_[at(other)].excess = 0.0;
-        times_[at(op)].level = times_[at(other)].level = level;
-        free_[f.lane] = times_[at(op)].end;
-        return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
+        level -= released;
+        set_times(e, f, std::max(free_[f.lane], ready));
+        add_excess(e.op, over);
+        times_[at(e.op)].level = level;
+        free_[f.lane] = times_[at(e.op)].end;
+        if (!e.of) return true;
+        times_[at(e.other)].level = level;
+        times_[at(e.other)].excess = 0.0;
+        return true;
+    }
+    bool place_in_memory(const entry& e, double ready) {
+        const auto& f = cells_[e.op];
+        auto effect = effect_of(f);
+        if (e.of) {
+            const auto of_other = effect_of(cells_[e.other]);
+            effect.acquired_at_start += of_other.acquired_at_start + e.of->memory;
+            effect.released_at_end += of_other.released_at_end + e.of->memory;
+        }
+        const occupied_lanes lanes{f.lane, f.shared_lane};
+        const rank r{f.rank};
+        const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, duration{ready});
+        if (lacks) return false;
+        set_times(e, f, start.value());
+        const duration end{times_[at(e.op)].end};
+        resources_.occupy(lanes, r, effect, start, end);
+        if (f.lane < ranks_) free_[f.lane] = end.value();
+        release_others(e.op);
+        if (e.of) release_others(e.other);
+        return true;
     }
     /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds the excess, as a share of the
     /// limit.
     void add_excess(id op, double over) {
-        times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
+        times_[at(op)].excess = over > 0.0 ? over / flat_.limit(cells_[op].rank) : 0.0;
         edited_excess_ += times_[at(op)].excess;
     }
-    void set_times_of_pair(id op, id other, const overlap& of, double begin) {
-        set_times(op, graph_[op], begin);
-        times_[at(op)].end = begin + graph_.pair_duration(of, op, other);
-        times_[at(other)] = times_[at(op)];
-    }
-    /// Computes the times of the pair that begins at position `i`, if operations may wait for memory.
-    bool retime_pair_with_memory(index i, id op, double most) {
-        retimed_to_ = i + 2;
-        const auto& f = graph_[op];
-        const id other = partner(op);
-        const double before = std::max(ready(f), ready(graph_[other]));
-        if (before == never) return false;
-        const auto& of = *graph_.overlap_of(op, other);
-        auto effect = graph_.effect(op);
-        effect.acquired_at_start += graph_.effect(other).acquired_at_start + of.memory;
-        effect.released_at_end += graph_.effect(other).released_at_end + of.memory;
-        const occupied_lanes lanes{f.lane, f.shared_lane};
-        const rank r{f.rank};
-        const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, duration{before});
-        if (lacks) return false;
-        set_times_of_pair(op, other, of, start.value());
-        const duration end{times_[at(op)].end};
-        resources_.occupy(lanes, r, effect, start, end);
-        free_[f.lane] = end.value();
-        for (const id part : {op, other})
-            if (graph_[part].frees_others) release_others(part);
-        return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
+    static memory_effect effect_of(const flat_problem::facts& f) {
+        return {memory_size{f.acquired}, memory_size{f.released}, memory_size{f.host_acquired},
+                memory_size{f.host_released}};
     }
     void release_others(id op) {
-        for_each_release_of_others(graph_.of(), graph_.operation_of(op), [&](rank of, memory_size amount) {
+        if (!cells_[op].frees_others) return;
+        for_each_release_of_others(flat_.of(), cells_.operation_of(op), [&](rank of, memory_size amount) {
             resources_.release(of, amount, duration{times_[at(op)].end});
         });
     }
-    /// Computes all times, because an operation may wait for memory that any other operation frees.
-    bool retime_with_memory(double most) {
-        begin_times(0);
-        resources_.clear();
-        for (index i = 0; i < sequence_.size(); ++i) {
-            const id op = sequence_[i];
-            const auto& f = graph_[op];
-            retimed_to_ = i + 1;
-            if (is_first(op)) {
-                if (!retime_pair_with_memory(i, op, most)) return false;
-                ++i;
-                continue;
-            }
-            const auto before = ready(f);
-            if (before == never) return false;
-            const occupied_lanes lanes{f.lane, f.shared_lane};
-            const auto& effect = graph_.effect(op);
-            const rank r{f.rank};
-            const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, duration{before});
-            if (lacks) return false;
-            set_times(op, f, start.value());
-            resources_.occupy(lanes, r, effect, start, duration{times_[at(op)].end});
-            if (f.lane < ranks_) free_[f.lane] = times_[at(op)].end;
-            if (f.frees_others) release_others(op);
-            if (is_too_late(i, op, most)) return false;
-        }
-        return true;
-    }
-    void set_times(id op, const flat_graph::facts& f, double begin) {
-        times_[at(op)].start = begin;
-        times_[at(op)].end = begin + f.duration;
+    void set_times(const entry& e, const flat_problem::facts& f, double begin) {
+        auto& times = times_[at(e.op)];
+        times.start = begin;
+        times.end = begin + (e.of ? cells_.pair_duration(*e.of, e.op, e.other) : f.duration);
         if (f.lane < ranks_) first_start_[f.lane] = std::min(first_start_[f.lane], begin);
+        if (!e.of) return;
+        times_[at(e.other)].start = times.start;
+        times_[at(e.other)].end = times.end;
     }
     /// Restores the state of lanes and memories before position `from`.
     void begin_times(index from) {
@@ -502,12 +480,12 @@ private:
         ++round_;
         index left = ranks_;
         for (index i = from; i-- > 0 && left > 0;) {
-            const auto& f = graph_[sequence_[i]];
+            const auto& f = cells_[sequence_[i]];
             if (lane_mark_[f.lane] == round_) continue;
             lane_mark_[f.lane] = round_;
             --left;
             free_[f.lane] = times_[at(sequence_[i])].end;
-            level_[f.rank] = times_[at(sequence_[i])].level;
+            level_[at(f.rank)] = times_[at(sequence_[i])].level;
         }
         edited_excess_ = 0.0;
         for (index i = 0; excess_ > 0.0 && i < from; ++i)
@@ -547,18 +525,18 @@ private:
         const auto raise = [](double& to, double by) { to = std::max(to, by); };
         for (index i = sequence_.size(); i-- > 0;) {
             const id op = sequence_[i];
-            const auto& f = graph_[op];
+            const auto& f = cells_[op];
             double& tail = tail_[at(op)];
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
-            const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
+            const double length = other == flat_problem::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
             if (is_second(op)) raise(tail_[at(other)], tail); // used for the first part, which comes later in the loop
             if (is_second(op)) continue;
-            if (other != flat_graph::none) tail_[at(other)] = tail;
+            if (other != flat_problem::none) tail_[at(other)] = tail;
             const double with_own = tail + length;
             lane_tail_[f.lane] = lane_tail_[f.shared_lane] = with_own;
-            raise_inputs(f, with_own);
-            if (other != flat_graph::none) raise_inputs(graph_[other], with_own);
+            raise_inputs(op, with_own);
+            if (other != flat_problem::none) raise_inputs(other, with_own);
             raise(makespan_, times_[at(op)].end);
             if (f.lane < ranks_) busy += length;
         }
@@ -567,15 +545,16 @@ private:
 
     /// Raises the tail of each input of the operation to at least `tail` plus the delay from that input to the
     /// operation.
-    void raise_inputs(const flat_graph::facts& f, double tail) {
-        if (f.own_input != flat_graph::none) tail_[at(f.own_input)] = std::max(tail_[at(f.own_input)], tail);
-        for (const auto& in : graph_.inputs(f))
-            tail_[at(in.before)] = std::max(tail_[at(in.before)], tail + in.delay);
+    void raise_inputs(id i, double tail) {
+        flat_.for_each_input(i, cells_[i], [&](id before, double delay) {
+            tail_[at(before)] = std::max(tail_[at(before)], tail + delay);
+        });
     }
 
     static constexpr index never_last = std::numeric_limits<index>::max();
 
-    flat_graph graph_;
+    flat_problem flat_;
+    cell_choices cells_;
     double weight_;
     bool is_span_;
     bool groups_;
@@ -608,7 +587,7 @@ private:
     index retimed_to_ = 0;
     bool is_whole_ = false;
     std::vector<id> saved_{};
-    std::vector<std::pair<index, flat_graph::cell_choice>> edited_cells_{};
+    std::vector<std::pair<index, flat_problem::cell_choice>> edited_cells_{};
     std::vector<std::pair<id, id>> edited_partners_{};
     double edited_value_ = never;
     double edited_objective_ = never;

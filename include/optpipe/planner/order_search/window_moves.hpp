@@ -2,7 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/planner/flat_problem.hpp"
 #include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/schedule/operation.hpp"
 
@@ -21,7 +21,7 @@ namespace optpipe::detail {
 /// The order must have no transfers, because the lanes of transfers aren't merged here.
 class window_moves {
 public:
-    using id = flat_graph::id;
+    using id = flat_problem::id;
 
     window_moves(const problem& p, random_numbers& random)
         : p_{&p}, random_{&random}, place_on_rank_{places_on_ranks(p.graph)}, lanes_(p.graph.ranks()),
@@ -44,34 +44,36 @@ private:
     using index = std::size_t;
     /// An operation or a pair, as an entry of its rank's lane.
     struct item {
-        id first = flat_graph::none;
-        id second = flat_graph::none;
-        [[nodiscard]] bool is_pair() const { return second != flat_graph::none; }
+        id first = flat_problem::none;
+        id second = flat_problem::none;
+        [[nodiscard]] bool is_pair() const { return second != flat_problem::none; }
     };
     static constexpr std::size_t half = 50; // in percent
 
     static index at(id i) { return static_cast<index>(i); }
-    [[nodiscard]] const flat_graph& graph() const { return order_->graph(); }
+    [[nodiscard]] const flat_problem& flat() const { return order_->flat(); }
+    [[nodiscard]] const cell_choices& cells() const { return order_->cells(); }
+    [[nodiscard]] stage stage_of(id op) const { return stage{flat().stage_of(op)}; }
+    [[nodiscard]] index microbatch_of(id op) const { return at(flat().microbatch_of(op)); }
 
     void draw_window(index place) {
         const id op = (*order_)[place];
-        const auto& g = graph();
         drawn_ = op;
         const auto count = p_->graph.microbatches();
-        first_ = g.microbatch_of(op).position();
+        first_ = microbatch_of(op);
         std::size_t width = 2;
         while (width < count && random_->chance(half))
             width *= 2;
         end_ = std::min(count, first_ + width);
-        const auto drawn_stage = g.stage_of(op);
+        const auto drawn_stage = stage_of(op);
         const auto kind = random_->below(3);
         for (const stage s : p_->graph.all_stages())
             stages_[s.position()] =
                 s == drawn_stage || kind == 2 || (kind == 1 && place_on_rank_[s] == place_on_rank_[drawn_stage]);
     }
     [[nodiscard]] bool is_in_window(id op) const {
-        const auto m = graph().microbatch_of(op).position();
-        return m >= first_ && m < end_ && stages_[graph().stage_of(op).position()];
+        const auto m = microbatch_of(op);
+        return m >= first_ && m < end_ && stages_[stage_of(op).position()];
     }
     void fill_lanes() {
         for (auto& lane : lanes_)
@@ -79,7 +81,7 @@ private:
         for (index i = 0; i < order_->size(); ++i) {
             const id op = (*order_)[i];
             const bool is_pair = order_->last_place(i) != i;
-            lanes_[graph()[op].rank].push_back({op, is_pair ? (*order_)[i + 1] : flat_graph::none});
+            lanes_[at(cells()[op].rank)].push_back({op, is_pair ? (*order_)[i + 1] : flat_problem::none});
             if (is_pair) ++i;
         }
     }
@@ -108,7 +110,7 @@ private:
         }
     }
     [[nodiscard]] bool is_of_kind(const item& each) const {
-        const auto same = [&](id op) { return op % kinds == drawn_ % kinds && is_in_window(op); };
+        const auto same = [&](id op) { return flat().slot(op) == flat().slot(drawn_) && is_in_window(op); };
         return same(each.first) || (each.is_pair() && same(each.second));
     }
     /// Moves the operations of the window past their neighbours.
@@ -144,8 +146,7 @@ private:
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
-            if (lane[i].is_pair() && graph().stage_of(lane[i].first) == s && is_in_window(lane[i].first))
-                places_.push_back(i);
+            if (lane[i].is_pair() && stage_of(lane[i].first) == s && is_in_window(lane[i].first)) places_.push_back(i);
         if (places_.size() < 2) return false;
         const item first = lane[places_.front()];
         const item last = lane[places_.back()];
@@ -169,15 +170,15 @@ private:
         return true;
     }
     [[nodiscard]] bool may_pair(id f, id b) const {
-        return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
+        return cells().overlap_of(f, b) && flat().cell_of(f) != flat().cell_of(b);
     }
     /// Makes a pair of the drawn operation and another operation near it. Then, on every rank, makes each similar pair
     /// that has at least one of its two operations in the window. Pairs are similar if the stages of their parts have
     /// the same indices on their ranks, and their microbatches have the same difference.
     bool merge_all(bool at_earlier) {
-        const auto& own = lanes_[graph()[drawn_].rank];
-        const bool is_forward = flat_graph::is_forward(drawn_);
-        if (!is_forward && !flat_graph::is_gradient(drawn_)) return false;
+        const auto& own = lanes_[at(cells()[drawn_].rank)];
+        const bool is_forward = flat().is_forward(drawn_);
+        if (!is_forward && !flat().is_gradient(drawn_)) return false;
         const auto place = std::find_if(own.begin(), own.end(), [&](const item& each) { return each.first == drawn_; });
         if (place == own.end() || place->is_pair()) return false;
         constexpr index farthest = 4;
@@ -186,11 +187,10 @@ private:
         const auto other = own[random_->between(low, std::min(own.size() - 1, from + farthest))];
         const id f = is_forward ? drawn_ : other.first;
         const id b = is_forward ? other.first : drawn_;
-        if (other.is_pair() || !flat_graph::is_forward(f) || !flat_graph::is_gradient(b)) return false;
-        lag_ = static_cast<std::ptrdiff_t>(graph().microbatch_of(b).position()) -
-               static_cast<std::ptrdiff_t>(graph().microbatch_of(f).position());
-        const auto forward_place = place_on_rank_[graph().stage_of(f)];
-        const auto backward_place = place_on_rank_[graph().stage_of(b)];
+        if (other.is_pair() || !flat().is_forward(f) || !flat().is_gradient(b)) return false;
+        lag_ = static_cast<std::ptrdiff_t>(microbatch_of(b)) - static_cast<std::ptrdiff_t>(microbatch_of(f));
+        const auto forward_place = place_on_rank_[stage_of(f)];
+        const auto backward_place = place_on_rank_[stage_of(b)];
         bool changed = false;
         for (auto& lane : lanes_)
             changed = merge(lane, forward_place, backward_place, at_earlier) || changed;
@@ -204,10 +204,10 @@ private:
         for (index i = 0; i < lane.size(); ++i) {
             const id op = lane[i].first;
             if (lane[i].is_pair()) continue;
-            const auto on_rank = place_on_rank_[graph().stage_of(op)];
-            const auto m = graph().microbatch_of(op).position();
-            if (flat_graph::is_forward(op) && on_rank == forward_place) places_[m] = i;
-            if (flat_graph::is_gradient(op) && on_rank == backward_place) places_[count + m] = i;
+            const auto on_rank = place_on_rank_[stage_of(op)];
+            const auto m = microbatch_of(op);
+            if (flat().is_forward(op) && on_rank == forward_place) places_[m] = i;
+            if (flat().is_gradient(op) && on_rank == backward_place) places_[count + m] = i;
             is_in = is_in || is_in_window(op);
         }
         if (!is_in) return false;
@@ -226,7 +226,7 @@ private:
             lane[keep] = pair;
             changed = true;
         }
-        std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
+        std::erase_if(lane, [](const item& each) { return each.first == flat_problem::none; });
         return changed;
     }
     /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem has no
@@ -235,20 +235,20 @@ private:
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();
         bool changed = false;
-        const bool joins = graph().choice(graph().cell_of(drawn_)).is_split;
+        const bool joins = cells().choice(flat().cell_of(drawn_)).is_split;
         for (const auto& each : lane) {
             const id backward = each.is_pair() ? each.second : each.first;
-            const auto cell = graph().cell_of(backward);
-            const id gradient = flat_graph::gradient_of(cell);
-            const id weight = flat_graph::weight_of(cell);
+            const auto cell = flat().cell_of(backward);
+            const id gradient = flat().gradient_of(cell);
+            const id weight = flat().weight_of(cell);
             const id other = order_->partner(gradient);
             const bool may_change = is_in_window(backward) && (backward == gradient || backward == weight) &&
-                                    graph().may_split_or_join(gradient) && graph().choice(cell).is_split == joins &&
-                                    (other == flat_graph::none || graph().overlap_of_other_kind(other, gradient));
+                                    flat().may_split_or_join(gradient) && cells().choice(cell).is_split == joins &&
+                                    (other == flat_problem::none || cells().overlap_of_other_kind(other, gradient));
             if (!may_change || backward != weight || !joins) scratch_.push_back(each);
             if (!may_change || backward != gradient) continue;
             if (!joins) scratch_.push_back({weight});
-            auto chosen = graph().choice(cell);
+            auto chosen = cells().choice(cell);
             chosen.is_split = !joins;
             choices_.emplace_back(cell, chosen);
             changed = true;
@@ -264,8 +264,8 @@ private:
         for (const auto& lane : lanes_)
             for (const auto& each : lane)
                 for (const id op : {each.first, each.second})
-                    if (op != flat_graph::none && !each.is_pair() && order_->partner(op) != flat_graph::none)
-                        order_->set_partner(op, flat_graph::none);
+                    if (op != flat_problem::none && !each.is_pair() && order_->partner(op) != flat_problem::none)
+                        order_->set_partner(op, flat_problem::none);
         for (const auto& lane : lanes_)
             for (const auto& each : lane)
                 if (each.is_pair() && order_->partner(each.first) != each.second)
@@ -274,7 +274,7 @@ private:
     /// Merges the lanes into one order, with operations near their old positions. Returns false if operations wait for
     /// each other.
     bool merge_lanes() {
-        done_.resize(graph().size());
+        done_.resize(flat().size());
         ++round_;
         std::fill(next_.begin(), next_.end(), index{0});
         std::fill(allowed_.begin(), allowed_.end(), index{0});
@@ -284,7 +284,7 @@ private:
             scratch_ids_.swap(all);
             all.clear();
             for (const id op : scratch_ids_) {
-                const auto r = graph()[op].rank;
+                const auto r = at(cells()[op].rank);
                 ++allowed_[r];
                 while (next_[r] < std::min(allowed_[r], lanes_[r].size()) && advance(r, all)) {
                 }
@@ -305,7 +305,7 @@ private:
         const auto& each = lanes_[r][next_[r]];
         if (!is_ready(each.first) || (each.is_pair() && !is_ready(each.second))) return false;
         for (const id op : {each.first, each.second})
-            if (op != flat_graph::none) {
+            if (op != flat_problem::none) {
                 all.push_back(op);
                 done_[at(op)] = round_;
             }
@@ -313,14 +313,11 @@ private:
         return true;
     }
     [[nodiscard]] bool is_ready(id op) const {
-        const auto& f = graph()[op];
-        if (f.own_input != flat_graph::none && done_[at(f.own_input)] != round_) return false;
-        const auto inputs = graph().inputs(f);
-        return std::all_of(inputs.begin(), inputs.end(),
-                           [&](const auto& in) { return done_[at(in.before)] == round_; });
+        bool is_ready = true;
+        flat().for_each_input(op, cells()[op],
+                              [&](id before, double) { is_ready = is_ready && done_[at(before)] == round_; });
+        return is_ready;
     }
-
-    static constexpr id kinds = static_cast<id>(most_operations_per_cell);
 
     const problem* p_;
     random_numbers* random_;
@@ -329,7 +326,7 @@ private:
 
     // The drawn operation, and the microbatches [first_, end_) of the window. In a new pair, the backward's microbatch
     // is the forward's microbatch plus `lag_`.
-    id drawn_ = flat_graph::none;
+    id drawn_ = flat_problem::none;
     std::size_t first_ = 0;
     std::size_t end_ = 0;
     std::ptrdiff_t lag_ = 0;
@@ -342,7 +339,7 @@ private:
     std::vector<item> scratch_{};
     std::vector<index> places_{};
     std::vector<id> scratch_ids_{};
-    std::vector<std::pair<index, flat_graph::cell_choice>> choices_{};
+    std::vector<std::pair<index, flat_problem::cell_choice>> choices_{};
     std::vector<std::uint64_t> done_{};
     std::uint64_t round_ = 0;
 };

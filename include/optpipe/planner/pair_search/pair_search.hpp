@@ -75,9 +75,8 @@ private:
         if (shared_->without) return;
         shared_->without = std::make_unique<const problem_without_offloads>(state_->problem());
         if (!shared_->without->can_do_without()) return;
-        const stop_when stop{[&] { return state_->done(); }};
-        shared_->starts =
-            pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
+        shared_->starts = pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(
+            stop_check{*state_});
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
     /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces an
@@ -135,8 +134,7 @@ private:
         with.first_temperature = first_temperature();
         with.last_temperature = with_.last_temperature;
         with.most_distinct_pairs = state_->limits().most_distinct_pairs;
-        const stop_when is_over{[&] { return state_->done(); }};
-        order_annealer{own, with, name_}.run_from(start, is_over);
+        order_annealer{own, with, name_}.run_from(start, stop_check{*state_});
         const auto found = own.incumbent();
         if (!found) return;
         const double value = own.objective().value();

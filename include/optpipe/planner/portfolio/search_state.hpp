@@ -2,6 +2,7 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/processor_share.hpp"
@@ -76,8 +77,8 @@ struct search_progress : search_step {
 ///
 /// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
 /// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
-/// returns once `done()` is true.
-class search_state {
+/// returns once `done()` is true. A `stop_check` made from the state stops then, too.
+class search_state final : public stop_condition {
 public:
     using observer = std::function<void(const search_progress&)>;
 
@@ -161,6 +162,7 @@ public:
     /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
     /// more than its share of the processor.
     [[nodiscard]] bool done() const;
+    [[nodiscard]] bool holds() const override { return done(); }
     /// Whether nobody will read the results.
     [[nodiscard]] bool abandoned() const { return limits_.abandon.stop_requested(); }
     [[nodiscard]] const search_limits& limits() const { return limits_; }

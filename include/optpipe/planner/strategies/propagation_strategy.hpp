@@ -69,8 +69,7 @@ private:
         return steps;
     }
     [[nodiscard]] static duration bound_by(const search_state& state) {
-        const stop_when done{[&] { return state.done(); }};
-        return propagation_bound(state.problem(), state.bound(), precision, done);
+        return propagation_bound(state.problem(), state.bound(), precision, stop_check{state});
     }
 
     mutable std::atomic<bool> complete_{false};
