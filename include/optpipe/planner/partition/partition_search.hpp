@@ -41,7 +41,7 @@ template <class SpaceOf>
     for (std::size_t i = 0; i < pipelines; ++i) {
         const partition_space& space = space_of(i);
         const stop_check late{options.stop, deadline_after(start, static_cast<double>(i + 1) * part)};
-        if (space.exists()) least = std::min(least, space.bound(late));
+        if (space.exists()) least = std::min(least, space.bound(late).bound);
     }
     return least;
 }
