@@ -34,10 +34,10 @@ struct bound_of_divisions {
 /// A rank runs the operations of its pieces for all microbatches. The pieces before and after its stages are known, and
 /// so are the least times before and after its work (`rank_load`).
 ///
-/// Options that hold less memory take more of the rank's work. With any price of memory, the work plus the price of the memory
-/// that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that mixes
-/// options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other prices
-/// only weaken the bound.
+/// Options that hold less memory take more of the rank's work. With any price of memory, the work plus the price of the
+/// memory that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that
+/// mixes options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other
+/// prices only weaken the bound.
 ///
 /// `any_within` decides exactly whether any division leaves each rank enough time. It goes from rank to rank, and keeps
 /// all pairs of ends (of the first and the second stages) that can be reached.
@@ -48,8 +48,8 @@ public:
     /// microbatches have no factors, and `p` and `pipeline` outlive this object.
     division_bound(const partition_problem& p, const problem& pipeline, const layer_cuts& cuts,
                    const std::vector<duration>& work, bool in_pairs)
-        : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)},
-          in_pairs_{in_pairs}, has_heads_{pipeline.objective != objective_kind::span},
+        : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)}, in_pairs_{in_pairs},
+          has_heads_{pipeline.objective != objective_kind::span},
           has_tails_{has_heads_ && !in_pairs}, prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, before_(1),
           last_stage_(pipeline.graph.ranks()) {
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
@@ -82,8 +82,8 @@ public:
     /// most about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
     /// 0, and `applies()`.
     [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
-        constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
+        constexpr double first_step = 0.01;        // relative to the bound; doubled until an objective is possible
+        constexpr double last_step = 1e-4;         // relative to the bound; plans are seldom proven more precisely
         constexpr std::size_t most_ends = 500'000; // takes 1.4 to 2.0 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
@@ -424,7 +424,8 @@ private:
         const rank_load load{loads, second_ == second_stages::none ? 1U : 2U, pipeline_.graph.microbatches(), room};
         if (!in_pairs_ && (!load.has_time(r.objective) || !load.has_time_for_rounds(r.objective))) return false;
         const auto time = r.objective - loads[0].before - loads[0].after;
-        return room.is_unlimited() || (time > duration{} && load.has_memory(time) && has_storage(r, first.own, second.own, loads, time));
+        return room.is_unlimited() ||
+               (time > duration{} && load.has_memory(time) && has_storage(r, first.own, second.own, loads, time));
     }
     /// Whether options that hold less memory leave the rank enough time for its work, if it holds stashes for at most
     /// `time`.
@@ -432,7 +433,8 @@ private:
                                    const std::array<stage_load, 2>& loads, duration time) const {
         const std::array lives{loads[0].lifetime.value(), loads[1].lifetime.value()};
         const auto all = room_of(r, first, second).value() * time.value();
-        if (microbatches() * (lives[0] * first.kept_by_default.value() + lives[1] * second.kept_by_default.value()) <= all)
+        if (microbatches() * (lives[0] * first.kept_by_default.value() + lives[1] * second.kept_by_default.value()) <=
+            all)
             return true;
         const auto work = first.work + second.work;
         for (const auto price : prices_)
@@ -440,7 +442,8 @@ private:
                 if (!(life > 0.0)) continue;
                 const auto of_time = price / life; // of a unit of memory for a unit of time, at the rank's speed
                 const auto stored = priced(first, of_time * lives[0]) + priced(second, of_time * lives[1]);
-                if (r.factor * (work + stored) > r.objective - r.head + duration{of_time / given_.speed_of(r.here) * all})
+                if (r.factor * (work + stored) >
+                    r.objective - r.head + duration{of_time / given_.speed_of(r.here) * all})
                     return false;
             }
         return true;

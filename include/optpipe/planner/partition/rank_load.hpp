@@ -41,11 +41,12 @@ struct stage_load {
 ///    sequence, the least time before the work increases, and the least time after it decreases. Consider the window
 ///    that begins when kind i may begin, and ends when kind j must have ended. All work is in the window, except kinds
 ///    before i, and kinds after j. These kinds are no faster than the longest operation that a microbatch passes before
-///    or after them, which takes its time for one microbatch after the other (the pace). A stage's forwards that run before the window, without its gradients, have left
-///    stashes, which fit in memory together. A stage's gradients that run after the window, but not its forwards, also
-///    have stashes that fit in memory together when the window ends. With j after i, the window is never reversed,
-///    because an operation of kind i has the time before it and the time after it. Otherwise, a reversed window says
-///    nothing. Work of W may be after any j, but not if the window ends with the step.
+///    or after them, which takes its time for one microbatch after the other (the pace). A stage's forwards that run
+///    before the window, without its gradients, have left stashes, which fit in memory together. A stage's gradients
+///    that run after the window, but not its forwards, also have stashes that fit in memory together when the window
+///    ends. With j after i, the window is never reversed, because an operation of kind i has the time before it and the
+///    time after it. Otherwise, a reversed window says nothing. Work of W may be after any j, but not if the window
+///    ends with the step.
 /// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
@@ -58,13 +59,16 @@ public:
         : stages_{stages}, count_{count}, microbatches_{static_cast<double>(microbatches)}, room_{room} {}
 
     [[nodiscard]] bool has_time(duration objective) const {
+        std::array<duration, 4> after{};
+        for (std::size_t end = 0; end < kinds(); ++end)
+            after[end] = left_after(end);
         for (std::size_t begin = 0; begin < kinds(); ++begin) {
             const auto left = all_but(done_before(begin));
             if (head(begin) + left + weights_after(begin) > objective) return false;
             for (std::size_t end = 0; end < kinds(); ++end) {
                 const auto outside = head(begin) + tail(end);
                 if (end < begin && outside > objective) continue;
-                if (outside + left - left_after(end) > objective) return false;
+                if (outside + left - after[end] > objective) return false;
             }
         }
         return true;
@@ -174,7 +178,7 @@ private:
             const auto beside = second_beside(n);
             largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
                                             std::min(beside * stages_[1].*length, most[1]));
-            if (beside >= microbatches_ || most[1] <= duration{}) break; // fewer make room for no more
+            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // fewer make room for no more
         }
         return largest;
     }
