@@ -84,7 +84,7 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
         return lacks.why;
     }
     const auto space_of = [&](std::size_t i) -> const detail::partition_space& { return spaces[i]; };
-    const auto bound = detail::bound_of_all(spaces.size(), space_of, options);
+    const auto bound = detail::bound_of_all(spaces.size(), space_of, options).least;
     auto how = options;
     if (how.time_limit) *how.time_limit -= std::min(*how.time_limit, std::chrono::duration<double>{watch.seconds()});
     auto planned = plan(space.with(layers), how);

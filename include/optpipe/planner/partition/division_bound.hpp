@@ -6,36 +6,41 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/layer_cuts.hpp"
+#include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/storage.hpp"
+#include "optpipe/planner/partition/rank_load.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace optpipe::detail {
 
+struct bound_of_divisions {
+    duration bound{};
+    /// A division to which the rules of the bound allow an objective little above `bound`; empty if none was found.
+    layer_division division{};
+};
+
 /// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
 /// one stage, or two stages as a loop or as a v.
 ///
-/// A rank runs the operations of its pieces for all microbatches. A rank is idle at three times:
-/// - before its first forward, while a microbatch passes all earlier pieces;
-/// - after its last gradient, while a gradient passes back, if no split weight gradients are left to fill this time;
-/// - before its first gradient, if memory holds no more forwards (as in `warm_up_bound`).
+/// A rank runs the operations of its pieces for all microbatches. The pieces before and after its stages are known, and
+/// so are the least times before and after its work (`rank_load`).
 ///
-/// Stashes occupy memory for some time. A stash is on the device while its microbatch passes all later pieces, forward
-/// and back. The stashes of all microbatches, each times this lifetime, fit in the rank's memory times its time.
-/// Options that hold less take more of the rank's work. With any price of memory, the work plus the price of the memory
-/// that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that mixes
-/// options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other prices
-/// only weaken the bound.
+/// Options that hold less memory take more of the rank's work. With any price of memory, the work plus the price of the
+/// memory that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that
+/// mixes options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other
+/// prices only weaken the bound.
 ///
-/// `allows` decides exactly whether any division leaves each rank enough time. `allows` goes from rank to rank, and
-/// keeps all pairs of ends (of the first and the second stages) that can be reached.
+/// `any_within` decides exactly whether any division leaves each rank enough time. It goes from rank to rank, and keeps
+/// all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
@@ -43,9 +48,9 @@ public:
     /// microbatches have no factors, and `p` and `pipeline` outlive this object.
     division_bound(const partition_problem& p, const problem& pipeline, const layer_cuts& cuts,
                    const std::vector<duration>& work, bool in_pairs)
-        : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)},
-          has_heads_{pipeline.objective != objective_kind::span}, has_tails_{has_heads_ && !in_pairs},
-          has_warm_up_{has_tails_}, prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, before_(1),
+        : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)}, in_pairs_{in_pairs},
+          has_heads_{pipeline.objective != objective_kind::span},
+          has_tails_{has_heads_ && !in_pairs}, prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, before_(1),
           last_stage_(pipeline.graph.ranks()) {
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto sum = before_.back();
@@ -57,6 +62,8 @@ public:
         for (const rank r : pipeline.graph.all_ranks())
             fastest_ = std::max(fastest_, p.speed_of(r));
         slack_ = largest_slack();
+        if (pipeline.split_backward && !in_pairs)
+            last_weight_ = (before_[1].work - before_[1].forward - before_[1].gradient) / fastest_;
         for (const stage s : pipeline.graph.all_stages())
             last_stage_[pipeline.rank_of(s)] = s;
         // No gradients pass stages without a backward.
@@ -71,25 +78,31 @@ public:
 
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound that is found until `stop` returns true, in at most about two seconds. The result is at
+    /// The largest lower bound that is found until `stop` returns true, in at most about two seconds. The bound is at
     /// most about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
     /// 0, and `applies()`.
-    [[nodiscard]] duration raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
-        constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
-        constexpr std::size_t most_ends = 500'000; // takes 1.4 to 2.0 s for 320 layers in a loop on 32 ranks
+    [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
+        constexpr double first_step = 0.01;        // relative to the bound; doubled until an objective is possible
+        constexpr double last_step = 1e-4;         // relative to the bound; plans are seldom proven more precisely
+        constexpr std::size_t most_ends = 100'000; // takes about 2 s for 320 layers in a loop on 32 ranks
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
         const stop_check enough{is_enough};
-        auto bound = known;
+        bound_of_divisions found{known, {}};
+        const auto raises_by = [&](duration step) {
+            auto division = any_within(found.bound + step, enough);
+            if (division) found.division = *std::move(division);
+            if (!division) found.bound += step;
+            return !division;
+        };
         auto step = first_step * known;
-        for (; bound < 2.0 * known && !allows(bound + step, enough); step = 2.0 * step)
-            bound += step;
-        while (step > last_step * bound && !enough()) {
+        while (found.bound < 2.0 * known && raises_by(step))
+            step = 2.0 * step;
+        while (step > last_step * found.bound && !enough()) {
             step = 0.5 * step;
-            if (!allows(bound + step, enough)) bound += step;
+            raises_by(step);
         }
-        return bound;
+        return found;
     }
 
 private:
@@ -101,8 +114,8 @@ private:
         duration work{};
         duration forward{};
         duration gradient{};
-        memory_size held{};
         memory_size fixed{};
+        memory_size weight_stash{};
         /// The least memory that a stash takes from its forward to its gradient, and the least without additional work.
         memory_size kept{};
         memory_size kept_by_default{};
@@ -113,14 +126,20 @@ private:
             a.work -= b.work;
             a.forward -= b.forward;
             a.gradient -= b.gradient;
-            a.held -= b.held;
             a.fixed -= b.fixed;
+            a.weight_stash -= b.weight_stash;
             a.kept -= b.kept;
             a.kept_by_default -= b.kept_by_default;
             for (std::size_t k = 0; k < a.priced.size(); ++k)
                 a.priced[k] -= b.priced[k];
             return a;
         }
+    };
+    /// The pieces of a stage, and the sums over them.
+    struct pieces_of_stage {
+        std::size_t begin = 0;
+        std::size_t end = 0;
+        sums own{};
     };
     struct hops {
         duration forward{};
@@ -131,6 +150,8 @@ private:
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
+        /// The index of the ends of the previous rank from which these ends were reached.
+        std::size_t before = 0;
     };
     /// A rank before any of its work, and the objective that it must meet.
     struct free_rank {
@@ -161,16 +182,8 @@ private:
         sum.forward += c.forward;
         sum.gradient += pipeline_.split_backward ? c.backward_input : c.backward();
         sum.fixed += layer.static_memory;
-        auto least = memory_size::unlimited();
-        for (const auto& option : listed_storage(layer)) {
-            least = std::min(least, option.held);
-            if (option.offloads()) has_warm_up_ = false; // offloads make room for more forwards
-        }
-        sum.held += least;
-        if (c.gradients == gradient_kind::none)
-            has_warm_up_ = false; // a rank may have no gradient
-        else
-            add_kept(sum, listed_storage(layer));
+        sum.weight_stash += c.weight_stash;
+        if (c.gradients != gradient_kind::none) add_kept(sum, listed_storage(layer));
     }
     void add_kept(sums& sum, const storage_list<false>& options) const {
         const auto least = [&](const auto& value_of) {
@@ -224,58 +237,76 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// Whether any division is possible with this objective. Also true if `stop` ended the test.
-    [[nodiscard]] bool allows(duration objective, stop_check stop) const {
-        if (second_ != second_stages::as_loop) return allows(objective, pieces(), stop);
-        for (auto end = ranks(); end + ranks() <= pieces(); ++end)
-            if (allows(objective, end, stop)) return true;
-        return false;
+    /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division.
+    [[nodiscard]] std::optional<layer_division> any_within(duration objective, stop_check stop) const {
+        if (second_ != second_stages::as_loop) return any_within(objective, pieces(), stop);
+        for (auto middle = ranks(); middle + ranks() <= pieces(); ++middle)
+            if (auto found = any_within(objective, middle, stop)) return found;
+        return std::nullopt;
     }
-    /// Whether any division is possible with this objective. The second stages of a loop begin at piece `middle`.
-    /// Without a loop, `middle` is the number of pieces.
-    [[nodiscard]] bool allows(duration objective, std::size_t middle, stop_check stop) const {
-        std::vector<ends> reached{{0, middle}};
+    /// As above, but the second stages of a loop begin at piece `middle`. Without a loop, `middle` is the number of
+    /// pieces.
+    [[nodiscard]] std::optional<layer_division> any_within(duration objective, std::size_t middle,
+                                                           stop_check stop) const {
+        std::vector<std::vector<ends>> reached{{{0, middle, 0}}}; // after each number of ranks
         for (const rank r : pipeline_.graph.all_ranks()) {
             const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
             std::vector<ends> next;
-            for (const auto& at : reached) {
-                if (stop()) return true;
-                for_each_end(at, middle, at_work(r, at.first, objective), [&](const ends& to, const auto& are_held) {
+            for (std::size_t i = 0; i < reached.back().size(); ++i) {
+                if (stop()) return layer_division{};
+                const auto& at = reached.back()[i];
+                for_each_end(at, middle, at_work(r, at.first, objective), [&](ends to, const auto& is_possible) {
                     const auto index = to.first * (pieces() + 1) + to.second;
-                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective) || !are_held()) return;
+                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective) || !is_possible()) return;
                     is_reached[index] = true;
+                    to.before = i;
                     next.push_back(to);
                 });
             }
-            reached = std::move(next);
+            if (next.empty()) return std::nullopt;
+            reached.push_back(std::move(next));
         }
-        return !reached.empty();
+        return division_of(reached);
     }
-    /// Calls `look(ends, are_held)` for all ends of the stages of rank `r` that leave the rank enough time. The result
-    /// of `are_held()` is whether the rank's memory suffices for the lifetimes of its stashes. `from` has the ends of
-    /// the stages of the previous rank.
+    /// The division that led to the first ends of the last rank.
+    [[nodiscard]] layer_division division_of(const std::vector<std::vector<ends>>& reached) const {
+        const auto n = ranks();
+        layer_division division(pipeline_.graph.stages(), pieces());
+        std::size_t at = 0;
+        for (auto r = n; r-- > 0;) {
+            const auto& here = reached[r + 1][at];
+            division[r] = here.first;
+            if (second_ == second_stages::as_loop) division[n + r] = here.second;
+            at = here.before;
+            if (second_ == second_stages::as_v) division[2 * n - 1 - r] = reached[r][at].second;
+        }
+        return division;
+    }
+    /// Calls `look(ends, is_possible)` for all ends of the stages of rank `r` that leave the rank enough time, if it
+    /// works without interruption. The result of `is_possible()` is whether the rank may do the work of these stages.
+    /// `from` has the ends of the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
         for (auto to = from.first + 1; to <= most; ++to) {
-            const auto first = before_[to] - before_[from.first];
-            if (!has_time(r, first, {})) return;
-            const auto look_at = [&](const sums& second, std::size_t last_end, std::size_t end) {
-                look(ends{to, end}, [&] { return has_memory(r, first, to, second, last_end); });
+            const pieces_of_stage first{from.first, to, before_[to] - before_[from.first]};
+            if (!has_time(r, first.own, {})) return;
+            const auto look_at = [&](const pieces_of_stage& second, std::size_t end) {
+                look(ends{to, end, 0}, [&] { return is_possible(r, first, second, middle); });
             };
-            if (second_ == second_stages::none && has_time(r, first, {}, to)) look_at({}, to, middle);
+            if (second_ == second_stages::none) look_at({}, middle);
             if (second_ == second_stages::as_loop)
                 for (auto end = from.second + 1; end <= pieces(); ++end) {
-                    const auto second = before_[end] - before_[from.second];
-                    if (!has_time(r, first, second, end)) break;
-                    look_at(second, end, end);
+                    const pieces_of_stage second{from.second, end, before_[end] - before_[from.second]};
+                    if (!has_time(r, first.own, second.own)) break;
+                    look_at(second, end);
                 }
             if (second_ == second_stages::as_v)
                 for (auto begin = from.second; begin-- > to;) {
-                    const auto second = before_[from.second] - before_[begin];
-                    if (!has_time(r, first, second, from.second)) break;
-                    look_at(second, from.second, begin);
+                    const pieces_of_stage second{begin, from.second, before_[from.second] - before_[begin]};
+                    if (!has_time(r, first.own, second.own)) break;
+                    look_at(second, begin);
                 }
         }
     }
@@ -317,53 +348,103 @@ private:
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
     }
-    /// Whether the rank has enough time and memory if its last stage ends after `last_end` pieces.
-    [[nodiscard]] bool has_time(const free_rank& r, const sums& first, const sums& second,
-                                std::size_t last_end) const {
-        if (!has_time(r, first, second)) return false;
-        if (!has_warm_up_) return true;
-        const auto last = last_stage_[r.here].position();
-        const auto later = before_.back() - before_[last_end];
-        const auto first_gradient = (before_.back().forward + later.gradient) / fastest_ +
-                                    hops_.back().forward + hops_.back().gradient - hops_[last].gradient;
-        const auto limit = room_of(r, first, second);
-        const auto after = r.factor * (first.work + second.work) -
-                           forwards_within(limit, first, second) / given_.speed_of(r.here);
-        return first_gradient + after + (pipeline_.split_backward ? duration{} : r.tail) <= r.objective;
-    }
     /// The memory that the static memory of a rank's pieces leaves.
     [[nodiscard]] memory_size room_of(const free_rank& r, const sums& first, const sums& second) const {
         return std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
     }
-    /// The least time from a forward of a stage of rank `r`, which ends after `end` pieces, to its gradient.
-    [[nodiscard]] duration lifetime(const free_rank& r, const sums& own, std::size_t end, stage s) const {
-        const auto later = before_.back() - before_[end];
+    /// The work of a stage of rank `r`, and the least times around it.
+    [[nodiscard]] stage_load load_of(const free_rank& r, const pieces_of_stage& here, stage s) const {
+        const auto speed = given_.speed_of(r.here);
+        const auto& earlier = before_[here.begin];
+        const auto later = before_.back() - before_[here.end];
         const auto& passed = hops_[s.position()];
-        return own.forward / given_.speed_of(r.here) + (later.forward + later.gradient) / fastest_ +
-               (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
+        stage_load load;
+        load.forward = here.own.forward / speed;
+        load.gradient = here.own.gradient / speed;
+        if (pipeline_.split_backward)
+            load.weight = std::max((here.own.work - here.own.forward - here.own.gradient) / speed, duration{});
+        load.before = earlier.forward / fastest_ + passed.forward;
+        load.lifetime = load.forward + load.gradient + (later.forward + later.gradient) / fastest_ +
+                        (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
+        load.after = earlier.gradient / fastest_ + passed.gradient;
+        load.stash = here.own.kept;
+        load.weight_stash = here.own.weight_stash;
+        return load;
     }
-    /// Whether the rank's memory suffices for the lifetimes of the stashes of a first stage that ends after `end`
-    /// pieces, and of a second stage that ends after `last_end` pieces, if there is one.
-    [[nodiscard]] bool has_memory(const free_rank& r, const sums& first, std::size_t end, const sums& second,
-                                  std::size_t last_end) const {
-        const auto room = room_of(r, first, second);
-        if (room.is_unlimited()) return true;
-        const std::array lives{lifetime(r, first, end, stage{r.here.position()}).value(),
-                               lifetime(r, second, last_end, last_stage_[r.here]).value()};
-        const auto all = room.value() * (r.objective - r.head - r.tail).value();
-        const auto needed = [&](memory_size sums::*of) {
-            return microbatches() * (lives[0] * (first.*of).value() + lives[1] * (second.*of).value());
-        };
-        if (needed(&sums::kept) > all) return false;
-        if (needed(&sums::kept_by_default) <= all) return true;
+    /// Lower bounds on the longest forward and on the longest gradient of some stages.
+    struct pace {
+        duration forward{};
+        duration gradient{};
+        [[nodiscard]] duration any() const { return std::max(forward, gradient); }
+        friend pace max(const pace& a, const pace& b) {
+            return {std::max(a.forward, b.forward), std::max(a.gradient, b.gradient)};
+        }
+    };
+    /// The pace of `stages` stages with the pieces from `begin` to `end`: the mean.
+    [[nodiscard]] pace pace_of(std::size_t begin, std::size_t end, std::size_t stages) const {
+        if (stages == 0) return {};
+        const auto all = fastest_ * static_cast<double>(stages);
+        return {(before_[end].forward - before_[begin].forward) / all,
+                (before_[end].gradient - before_[begin].gradient) / all};
+    }
+    /// The stages of rank `r`, with the paces of the stages before, between and after them.
+    [[nodiscard]] std::array<stage_load, 2> loads_of(const free_rank& r, const pieces_of_stage& first,
+                                                     const pieces_of_stage& second, std::size_t middle) const {
+        const auto earlier = r.here.position();
+        const auto later = ranks() - 1 - earlier;
+        const auto before = has_heads_ ? pace_of(0, first.begin, earlier) : pace{};
+        std::array loads{load_of(r, first, stage{earlier}), stage_load{}};
+        loads[0].pace_before = before.forward;
+        loads[0].pace_after = before.gradient;
+        if (second_ == second_stages::none) {
+            loads[0].pace_later = pace_of(first.end, pieces(), later).any();
+            return loads;
+        }
+        loads[1] = load_of(r, second, last_stage_[r.here]);
+        const bool is_loop = second_ == second_stages::as_loop;
+        const auto between = is_loop ? max(pace_of(first.end, middle, later), pace_of(middle, second.begin, earlier))
+                                     : pace_of(first.end, second.begin, 2 * later);
+        const auto after = pace_of(second.end, pieces(), is_loop ? later : earlier);
+        loads[0].pace_later = std::max({between.any(), loads[1].forward, loads[1].gradient, after.any()});
+        loads[1].pace_before = std::max({before.forward, loads[0].forward, between.forward});
+        loads[1].pace_later = after.any();
+        loads[1].pace_after = std::max({before.gradient, loads[0].gradient, between.gradient});
+        return loads;
+    }
+    /// Whether the rank may do the work of a first stage, and of a second stage if there is one.
+    [[nodiscard]] bool is_possible(const free_rank& r, const pieces_of_stage& first, const pieces_of_stage& second,
+                                   std::size_t middle) const {
+        auto loads = loads_of(r, first, second, middle);
+        const auto start = loads[0];
+        for (auto& each : loads) {
+            if (!has_heads_) each.before -= start.before;
+            each.after = has_tails_ ? std::max(each.after + last_weight_, each.weight) : duration{};
+        }
+        const auto room = room_of(r, first.own, second.own);
+        const rank_load load{loads, second_ == second_stages::none ? 1U : 2U, pipeline_.graph.microbatches(), room};
+        if (!in_pairs_ && (!load.has_time(r.objective) || !load.has_time_for_rounds(r.objective))) return false;
+        const auto time = r.objective - loads[0].before - loads[0].after;
+        return room.is_unlimited() ||
+               (time > duration{} && load.has_memory(time) && has_storage(r, first.own, second.own, loads, time));
+    }
+    /// Whether options that hold less memory leave the rank enough time for its work, if it holds stashes for at most
+    /// `time`.
+    [[nodiscard]] bool has_storage(const free_rank& r, const sums& first, const sums& second,
+                                   const std::array<stage_load, 2>& loads, duration time) const {
+        const std::array lives{loads[0].lifetime.value(), loads[1].lifetime.value()};
+        const auto all = room_of(r, first, second).value() * time.value();
+        if (microbatches() * (lives[0] * first.kept_by_default.value() + lives[1] * second.kept_by_default.value()) <=
+            all)
+            return true;
         const auto work = first.work + second.work;
-        const auto time = r.objective - r.head;
         for (const auto price : prices_)
             for (const auto life : lives) {
                 if (!(life > 0.0)) continue;
                 const auto of_time = price / life; // of a unit of memory for a unit of time, at the rank's speed
                 const auto stored = priced(first, of_time * lives[0]) + priced(second, of_time * lives[1]);
-                if (r.factor * (work + stored) > time + duration{of_time / given_.speed_of(r.here) * all}) return false;
+                if (r.factor * (work + stored) >
+                    r.objective - r.head + duration{of_time / given_.speed_of(r.here) * all})
+                    return false;
             }
         return true;
     }
@@ -377,26 +458,13 @@ private:
         if (above == prices_.size()) return at_from + duration{(price - from) * of.kept.value()};
         return at_from + (price - from) / (prices_[above] - from) * (of.priced[above] - at_from);
     }
-    /// The longest total time of forwards, at speed 1, whose stashes fit in `limit` together. Forwards of the stage
-    /// with more time per stash are taken first.
-    [[nodiscard]] duration forwards_within(memory_size limit, sums first, sums second) const {
-        if (first.forward * second.held.value() < second.forward * first.held.value()) std::swap(first, second);
-        duration most{};
-        for (const auto& each : {first, second}) {
-            const bool fit_all = each.held <= memory_size{} || microbatches() * each.held <= limit;
-            const auto count = fit_all ? microbatches() : limit / each.held;
-            most += count * each.forward;
-            limit = std::max(limit - count * each.held, memory_size{}); // below 0 only by rounding
-        }
-        return most;
-    }
 
     const partition_problem& given_;
     const problem& pipeline_;
     second_stages second_;
+    bool in_pairs_;
     bool has_heads_;
     bool has_tails_;
-    bool has_warm_up_;
     std::vector<double> prices_;
     /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has, for each stage, the hops
     /// before it.
@@ -404,6 +472,8 @@ private:
     std::vector<hops> hops_;
     per_rank<stage> last_stage_;
     double fastest_ = 0.0;
+    /// The least time of the first stage's weight gradient, if it may follow the last gradient.
+    duration last_weight_{};
     memory_size slack_{};
 };
 

@@ -29,25 +29,37 @@
 
 namespace optpipe::detail {
 
-/// A lower bound on the objectives of the partitions of all pipelines, the least of `space_of(i).bound()`. It is
-/// computed within `bound_share` of the time limit, of which every pipeline gets an equal part.
+/// Results of `partition_space::bound` for all pipelines.
+struct bounds_of_pipelines {
+    /// A lower bound on the objectives of the partitions of all pipelines.
+    duration least = duration::unlimited();
+    /// For each pipeline, a partition that may come near its bound, or an empty one.
+    std::vector<layer_division> near{};
+};
+
+/// Computes `space_of(i).bound()` for all pipelines, within `bound_share` of the time limit, of which every pipeline
+/// gets an equal part.
 template <class SpaceOf>
-[[nodiscard]] duration bound_of_all(std::size_t pipelines, SpaceOf space_of, const plan_options& options) {
+[[nodiscard]] bounds_of_pipelines bound_of_all(std::size_t pipelines, SpaceOf space_of, const plan_options& options) {
     constexpr double unlimited = std::numeric_limits<double>::infinity();
     const auto start = std::chrono::steady_clock::now();
     const auto limit = options.time_limit.value_or(std::chrono::duration<double>{unlimited});
     const auto part = partition_parameters{}.bound_share / static_cast<double>(pipelines) * limit;
-    auto least = duration::unlimited();
+    bounds_of_pipelines found;
+    found.near.resize(pipelines);
     for (std::size_t i = 0; i < pipelines; ++i) {
         const partition_space& space = space_of(i);
         const stop_check late{options.stop, deadline_after(start, static_cast<double>(i + 1) * part)};
-        if (space.exists()) least = std::min(least, space.bound(late));
+        if (!space.exists()) continue;
+        auto of_space = space.bound(late);
+        found.least = std::min(found.least, of_space.bound);
+        found.near[i] = std::move(of_space.division);
     }
-    return least;
+    return found;
 }
 
-/// If the plan's bound is lower than `bound`, raises it to `bound`, but not above the objective. Contract: `bound` holds
-/// for the plan's problem.
+/// If the plan's bound is lower than `bound`, raises it to `bound`, but not above the objective. Contract: `bound`
+/// holds for the plan's problem.
 inline void raise_bound(plan_result& plan, duration bound) {
     plan.bound = std::min(std::max(plan.bound, bound), plan.objective);
     plan.gap = relative_gap(plan.objective, plan.bound);
@@ -140,8 +152,7 @@ private:
                 continue;
             }
             const auto over = is_after(first_part() * static_cast<double>(i + 1));
-            for (const auto& each :
-                 pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, over)) {
+            for (const auto& each : beginnings(i, over)) {
                 const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
                 const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
                 if (why && (!least || lacks.all < *least)) {
@@ -153,6 +164,14 @@ private:
         for (auto& each : pipelines_)
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
+    }
+    /// The initial partitions of a pipeline (`partition_space::beginnings`), and the one near the pipeline's bound.
+    [[nodiscard]] std::vector<layer_division> beginnings(std::size_t pipeline, stop_check stop) const {
+        auto some =
+            pipelines_[pipeline].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, stop);
+        const auto& near = bound_of_all_.near[pipeline];
+        if (!near.empty() && std::find(some.begin(), some.end(), near) == some.end()) some.push_back(near);
+        return some;
     }
     /// Tries partitions while there is time. Returns false if no partition is left that may be the best.
     bool search() {
@@ -218,13 +237,13 @@ private:
     [[nodiscard]] duration proven_bound() const {
         auto least = best_objective();
         for (const auto& each : pipelines_) {
-            if (!each.is_listed) return std::min(bound_of_all_, least);
+            if (!each.is_listed) return std::min(bound_of_all_.least, least);
             for (const auto& other : each.neighbours)
                 least = std::min(least, other.bound);
         }
         for (const auto& each : planned_)
             least = std::min(least, each.planned.bound);
-        return std::max(std::min(bound_of_all_, best_objective()), least);
+        return std::max(std::min(bound_of_all_.least, best_objective()), least);
     }
     /// Raises the plan's bound to the bound on all partitions. If a stop was requested and the bound is below the
     /// objective, `best.why` becomes `stop_request`.
@@ -382,8 +401,7 @@ private:
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// A bound on the objectives of all partitions, computed from the layers (`partition_space::bound`).
-    duration bound_of_all_ = duration::unlimited();
+    bounds_of_pipelines bound_of_all_;
     /// Time at which the search for other partitions ends, if there is a time limit.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.

@@ -217,18 +217,22 @@ public:
     }
     /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
     /// their speeds. However, an indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a
-    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`.
-    [[nodiscard]] duration bound(stop_check stop = {}) const {
+    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`. The
+    /// result has a partition that may come near the bound, if pins allow it.
+    [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();
-        duration best{};
+        bound_of_divisions best;
         for (const auto& each : lists)
-            best = std::max(best, bound_by_work(each));
+            best.bound = std::max(best.bound, bound_by_work(each));
         if (given_.edges || pipeline_.microbatches.has_factors()) return best;
         for (const auto& each : lists) {
             const division_bound divisions{given_, pipeline_, divisions_.cuts(), each, pairing_.has_pairs()};
-            if (divisions.applies()) best = divisions.raise(best, stop);
+            if (!divisions.applies()) continue;
+            auto raised = divisions.raise(best.bound, stop);
+            if (raised.bound > best.bound || best.division.empty()) best = std::move(raised);
         }
+        if (!best.division.empty() && !divisions_.allow(best.division)) best.division.clear();
         return best;
     }
 

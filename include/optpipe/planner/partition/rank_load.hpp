@@ -1,0 +1,212 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+namespace optpipe::detail {
+
+/// The work of a stage for one microbatch, at the speed of its rank, and the least times around this work.
+struct stage_load {
+    duration forward{};
+    /// The time of I or, if backwards aren't split, of B.
+    duration gradient{};
+    /// The time of W. 0 if backwards aren't split.
+    duration weight{};
+    /// The least time from the beginning of the step to the stage's first forward.
+    duration before{};
+    /// The least time from the start of a forward to the end of its gradient.
+    duration lifetime{};
+    /// The least time from the end of any gradient of the stage to the end of the step.
+    duration after{};
+    /// Lower bounds on the longest forward before this stage, on the longest operation of a later stage, and on the
+    /// longest gradient of an earlier stage.
+    duration pace_before{};
+    duration pace_later{};
+    duration pace_after{};
+    /// The least device memory that a stash takes during its lifetime.
+    memory_size stash{};
+    /// The least device memory that a stash takes from its gradient to the end of W.
+    memory_size weight_stash{};
+};
+
+/// Decides whether a rank may do the work of its one or two stages, for all microbatches, within some objective. The
+/// rules below hold for every schedule. The step may be replaced by the time in which the rank is engaged, if `before`
+/// and `after` are measured from the first start and to the last end on the rank.
+///
+/// 1. Windows. The kinds of work of a rank are in the sequence F0, F1, gradients of 1, gradients of 0. Along the
+///    sequence, the least time before the work increases, and the least time after it decreases. Consider the window
+///    that begins when kind i may begin, and ends when kind j must have ended. All work is in the window, except kinds
+///    before i, and kinds after j. These kinds are no faster than the longest operation that a microbatch passes before
+///    or after them, which takes its time for one microbatch after the other (the pace). A stage's forwards that run
+///    before the window, without its gradients, have left stashes, which fit in memory together. A stage's gradients
+///    that run after the window, but not its forwards, also have stashes that fit in memory together when the window
+///    ends. With j after i, the window is never reversed, because an operation of kind i has the time before it and the
+///    time after it. Otherwise, a reversed window says nothing. Work of W may be after any j, but not if the window
+///    ends with the step.
+/// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
+///    (`stash_rounds_bound`).
+/// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
+///    mixture of the numbers of stashes that fit together.
+class rank_load {
+public:
+    /// `room` is the memory for stashes. Contract: there are one or two stages, in the order of the pipeline; if there
+    /// is only one, the second is empty.
+    rank_load(std::array<stage_load, 2> stages, std::size_t count, std::size_t microbatches, memory_size room)
+        : stages_{stages}, count_{count}, microbatches_{static_cast<double>(microbatches)}, room_{room} {}
+
+    [[nodiscard]] bool has_time(duration objective) const {
+        std::array<duration, 4> after{};
+        for (std::size_t end = 0; end < kinds(); ++end)
+            after[end] = left_after(end);
+        for (std::size_t begin = 0; begin < kinds(); ++begin) {
+            const auto left = all_but(done_before(begin));
+            if (head(begin) + left + weights_after(begin) > objective) return false;
+            for (std::size_t end = 0; end < kinds(); ++end) {
+                const auto outside = head(begin) + tail(end);
+                if (end < begin && outside > objective) continue;
+                if (outside + left - after[end] > objective) return false;
+            }
+        }
+        return true;
+    }
+    [[nodiscard]] bool has_time_for_rounds(duration objective) const {
+        for (std::size_t s = 0; s < count_; ++s) {
+            const auto& each = stages_[s];
+            const auto fit = fitting(each.stash, room_);
+            if (fit >= microbatches_) continue;
+            if (fit < 1.0) return false;
+            const auto rounds = std::floor((microbatches_ - 1.0) / fit);
+            const auto rest = microbatches_ - 1.0 - rounds * fit;
+            const auto last = rest * std::max(each.forward, each.gradient) + each.lifetime + each.after;
+            if (each.before + rounds * (each.lifetime + delay(each, fit)) + last > objective) return false;
+        }
+        return true;
+    }
+    /// Whether the stashes of all microbatches fit in memory for their lifetimes, if the rank holds stashes for at most
+    /// `time`.
+    [[nodiscard]] bool has_memory(duration time) const {
+        const auto average = [&](const stage_load& each) { return microbatches_ * (each.lifetime / time); };
+        const auto first = average(stages_[0]);
+        const auto second = average(stages_[1]);
+        if (std::ceil(first) * stages_[0].stash + std::ceil(second) * stages_[1].stash <= room_) return true;
+        const auto most = fitting(stages_[0].stash, room_);
+        if (first > most) return false;
+        for (double fewer = 0.0; fewer <= first; ++fewer)
+            for (double more = std::ceil(first); more <= most; ++more) {
+                const auto share = more > fewer ? (first - fewer) / (more - fewer) : 0.0;
+                if (second <= (1.0 - share) * second_beside(fewer) + share * second_beside(more)) return true;
+            }
+        return false;
+    }
+
+private:
+    [[nodiscard]] std::size_t kinds() const { return 2 * count_; }
+    /// The stage whose gradients have this kind or, if the kind is a forward, the stage of the forwards.
+    [[nodiscard]] const stage_load& stage_of(std::size_t kind) const {
+        return stages_[kind < count_ ? kind : kinds() - 1 - kind];
+    }
+    [[nodiscard]] duration length(std::size_t kind) const {
+        return kind < count_ ? stage_of(kind).forward : stage_of(kind).gradient;
+    }
+    /// The least time before the first operation of a kind.
+    [[nodiscard]] duration head(std::size_t kind) const {
+        const auto& s = stage_of(kind);
+        return kind < count_ ? s.before : s.before + s.lifetime - s.gradient;
+    }
+    /// The least time after the last operation of a kind.
+    [[nodiscard]] duration tail(std::size_t kind) const {
+        const auto& s = stage_of(kind);
+        return kind < count_ ? s.lifetime - s.forward + s.after : s.after;
+    }
+    [[nodiscard]] duration all_but(duration some) const {
+        duration all{};
+        for (const auto& s : stages_)
+            all += microbatches_ * (s.forward + s.gradient);
+        return all - some;
+    }
+    /// The most work that is done before the first operation of a kind.
+    [[nodiscard]] duration done_before(std::size_t kind) const {
+        const auto done = [&](std::size_t of) {
+            const auto& s = stage_of(of);
+            const auto pace = of < count_ ? s.pace_before : std::max({s.pace_before, s.forward, s.pace_later});
+            return of < kind ? most_in(head(kind) - head(of), length(of), pace) : duration{};
+        };
+        duration sum{};
+        std::array<duration, 2> stashed{};
+        for (std::size_t s = 0; s < count_; ++s) {
+            const auto gradient = kinds() - 1 - s;
+            if (gradient < kind)
+                sum += done(s) + done(gradient);
+            else
+                stashed[s] = done(s);
+        }
+        return sum + most_within_room(stashed, &stage_load::forward);
+    }
+    /// The most work that is left after the last operation of a kind.
+    [[nodiscard]] duration left_after(std::size_t kind) const {
+        const auto left = [&](std::size_t of) {
+            const auto& s = stage_of(of);
+            const auto pace = of < count_ ? std::max({s.pace_later, s.gradient, s.pace_after}) : s.pace_after;
+            return of > kind ? most_in(tail(kind) - tail(of), length(of), pace) : duration{};
+        };
+        duration sum{};
+        std::array<duration, 2> stashed{};
+        for (std::size_t s = 0; s < count_; ++s) {
+            const auto gradient = kinds() - 1 - s;
+            if (s > kind)
+                sum += left(s) + left(gradient);
+            else
+                stashed[s] = left(gradient);
+        }
+        return sum + most_within_room(stashed, &stage_load::gradient);
+    }
+    /// The most work of one kind in some time, if the starts of its operations are at least `pace` apart.
+    [[nodiscard]] duration most_in(duration time, duration length, duration pace) const {
+        if (length <= duration{} || time <= duration{}) return {};
+        const auto apart = std::max(length, pace);
+        const auto full = std::floor(time / apart);
+        return std::min(full * length + std::min(length, time - full * apart), microbatches_ * length);
+    }
+    /// The largest work of operations, at most `most[s]` of stage s, whose stashes fit in memory together.
+    [[nodiscard]] duration most_within_room(const std::array<duration, 2>& most, duration stage_load::*length) const {
+        duration largest{};
+        for (auto n = fitting(stages_[0].stash, room_); n >= 0.0; --n) {
+            const auto beside = second_beside(n);
+            largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
+                                            std::min(beside * stages_[1].*length, most[1]));
+            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // fewer make room for no more
+        }
+        return largest;
+    }
+    [[nodiscard]] double fitting(memory_size stash, memory_size room) const {
+        if (microbatches_ * stash <= room) return microbatches_;
+        return std::max(0.0, std::floor(room / stash));
+    }
+    /// The number of the second stage's stashes that fit beside `n` stashes of the first stage.
+    [[nodiscard]] double second_beside(double n) const {
+        return fitting(stages_[1].stash, room_ - n * stages_[0].stash);
+    }
+    /// The work of W for the gradients that can't be before a kind.
+    [[nodiscard]] duration weights_after(std::size_t kind) const {
+        duration sum{};
+        for (std::size_t s = 0; s < count_; ++s)
+            if (kinds() - 1 - s >= kind) sum += microbatches_ * stages_[s].weight;
+        return sum;
+    }
+    /// As in `room_of`: the time that a forward waits for memory after the end of a gradient.
+    [[nodiscard]] duration delay(const stage_load& each, double fit) const {
+        const auto least = std::min(each.stash, each.weight_stash);
+        return fit * each.stash + least > room_ ? std::min(each.weight, each.gradient) : duration{};
+    }
+
+    std::array<stage_load, 2> stages_;
+    std::size_t count_;
+    double microbatches_;
+    memory_size room_;
+};
+
+} // namespace optpipe::detail
