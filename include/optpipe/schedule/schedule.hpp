@@ -92,18 +92,24 @@ template <pipeline_graph Graph>
     return own;
 }
 
+/// The order in which a schedule lists its operations.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> listed_order(const basic_schedule<Graph>& s) {
+    basic_order<Graph> result{s.graph, {}};
+    result.operations.reserve(s.operations.size());
+    for (const auto& timed : s.operations)
+        result.operations.push_back(timed.op);
+    return result;
+}
+
 /// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
 /// valid schedule in which nothing starts later than in the given schedule. There is one exception. If two transfers
 /// without duration swap stashes at one instant in a full memory, `simulate` refuses the order of a valid schedule,
 /// because neither transfer can come first.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
-    auto sorted = s.operations;
-    std::sort(sorted.begin(), sorted.end(), starts_before);
-    basic_order<Graph> result{s.graph, {}};
-    result.operations.reserve(sorted.size());
-    for (const auto& timed : sorted)
-        result.operations.push_back(timed.op);
-    return result;
+    auto sorted = s;
+    std::sort(sorted.operations.begin(), sorted.operations.end(), starts_before);
+    return listed_order(sorted);
 }
 
 /// A dense index for each possible operation of a graph, for tables.

@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -72,6 +73,19 @@ TEST_CASE("lanes that wait for each other in a cycle are refused") {
     CHECK(filled.why().reason == refusal_reason::not_executable);
 }
 
+TEST_CASE("lanes with all operations are refused if they wait in a cycle, or exceed the memory") {
+    const auto p = two_ranks(9.0);
+    const auto lanes = lanes_of(p, *fill_with_weights(p, one_forward_one_gradient(p.graph), p.memory_limit));
+    auto swapped = lanes;
+    std::reverse(swapped[rank{0}].begin(), swapped[rank{0}].end());
+    CHECK(lane_timer<any_graph>{p}.run(swapped).why().reason == refusal_reason::not_executable);
+    const auto tight = two_ranks(0.5);
+    const auto refused = lane_timer<any_graph>{tight}.run(lanes);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.why().reason == refusal_reason::over_memory);
+    CHECK(refused.why().limit == tight.memory_limit[refused.why().rank]);
+}
+
 TEST_CASE("weight gradients that a lane names keep their place") {
     const auto p = two_ranks(9.0);
     auto lanes = one_forward_one_gradient(p.graph);
@@ -106,6 +120,13 @@ TEST_CASE(
         REQUIRE(first.has_value());
         CHECK(validate(p, *first).empty());
 
+        const auto earliest = simulate(p, *filled);
+        weight_filler<any_graph> filler{p, p.memory_limit};
+        static_cast<void>(filler.run(lanes)); // leaves nothing behind
+        CHECK((*filler.run(lanes, how))->operations == earliest->operations);
+        lane_timer<any_graph> timer{p};
+        CHECK(order_of(**timer.run(lanes_of(p, *filled))).operations == order_of(*earliest).operations);
+
         const auto pulled = time_order(p, fill_gaps(p, *filled, p.memory_limit));
         REQUIRE(pulled.has_value());
         CHECK(validate(p, *pulled).empty());
@@ -113,12 +134,12 @@ TEST_CASE(
         shorter_by_gaps += objective_of(p, *pulled) < objective_of(p, *first) ? 1 : 0;
 
         best_order<any_graph> best{p};
-        const auto fill = [&](const compute_lanes& some) { return fill_with_weights(p, some, p.memory_limit); };
-        lane_search{p, fill, best, seed}.run(lanes, 20'000);
+        const auto refill = [&](const compute_lanes& some) { return filler.run(some); };
+        lane_search{p, refill, best, seed}.run(lanes, 20'000);
         REQUIRE(best.found());
         const auto searched = time_order(p, *best);
         CHECK(validate(p, *searched).empty());
-        const auto plain = objective_of(p, *time_order(p, *fill(lanes)));
+        const auto plain = objective_of(p, *time_order(p, *fill_with_weights(p, lanes, p.memory_limit)));
         CHECK(objective_of(p, *searched) <= plain);
         shorter_by_search += objective_of(p, *searched) < plain ? 1 : 0;
     }

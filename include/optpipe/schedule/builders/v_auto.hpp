@@ -15,6 +15,7 @@
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/gap_filling.hpp"
 #include "optpipe/schedule/dispatch/lane_search.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 #include "optpipe/schedule/dispatch/weight_filling.hpp"
 
 #include <algorithm>
@@ -63,16 +64,11 @@ public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
 
     constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed, stop_check stop)
-        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, stop_{stop}, best_{p_}, squeezed_{p_} {
-        stashes_ = 2 * p.graph.ranks();
-        for (const rank r : p.graph.all_ranks()) {
-            const auto largest = largest_stash(r);
-            auto& limit = p_.memory_limit[r];
-            limit = std::min(limit, static_cast<double>(stashes_) * largest);
-        }
+        : p_{with_published_memory(p)}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, stop_{stop},
+          stashes_{most_stashes(p)}, best_{p_}, squeezed_{p_} {
         slack_ = tolerance{}.at(p_.memory_scale());
         for (const rank r : p.graph.all_ranks())
-            if (const auto largest = largest_stash(r); largest > memory_size{})
+            if (const auto largest = largest_stash(p, r); largest > memory_size{})
                 stashes_ = std::min(stashes_, static_cast<std::size_t>((p_.memory_limit[r] + slack_) / largest));
     }
 
@@ -110,15 +106,22 @@ private:
 
     /// Number of F, I and W of all microbatches and stages.
     constexpr std::size_t operations() const { return 3 * p_.graph.cells(); }
-    constexpr memory_size largest_stash(rank r) const {
-        const auto& down = p_.costs[stage{r.value()}];
-        const auto& back = p_.costs[stage{2 * p_.graph.ranks() - 1 - r.position()}];
+    static constexpr std::size_t most_stashes(const basic_problem<Graph>& p) { return 2 * p.graph.ranks(); }
+    /// The problem with memory for at most `most_stashes` of the largest stashes on each rank.
+    static constexpr basic_problem<Graph> with_published_memory(basic_problem<Graph> p) {
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = std::min(p.memory_limit[r], static_cast<double>(most_stashes(p)) * largest_stash(p, r));
+        return p;
+    }
+    static constexpr memory_size largest_stash(const basic_problem<Graph>& p, rank r) {
+        const auto& down = p.costs[stage{r.value()}];
+        const auto& back = p.costs[stage{2 * p.graph.ranks() - 1 - r.position()}];
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
     /// Memory of the stashes of all microbatches at once, which is the most that a rank can need.
     constexpr memory_size memory_of_all(rank r) const {
-        return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
+        return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(p_, r);
     }
 
     /// Collects patterns of ever longer periods, up to the first period for which a pattern fits. A period has one
@@ -168,7 +171,7 @@ private:
         for (const rank r : p_.graph.all_ranks()) {
             one.needed = std::max(one.needed, needed[r]);
             one.fits = one.fits && needed[r] <= p_.memory_limit[r] + slack_;
-            over_limit = over_limit || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack_;
+            over_limit = over_limit || needed[r] > p_.memory_limit[r] + largest_stash(p_, r) + slack_;
         }
         if (!one.fits) remember_least(needed);
         if (!over_limit) candidates_.push_back(one);
@@ -225,7 +228,7 @@ private:
             const auto block = block_of(candidates_[i]);
             if (candidates_[i].fits && !best_.found())
                 best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
-            const auto value = offer_filled(p_, v_lanes(p_.graph, block, {stashes_, true, true, true}), {});
+            const auto value = offer_filled(v_lanes(p_.graph, block, {stashes_, true, true, true}));
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
@@ -258,7 +261,7 @@ private:
     /// Fills weight gradients into the lanes in two ways: with the real costs, and with equal costs for all passes.
     constexpr void attempt(compute_lanes lanes) {
         if (stop_()) return;
-        const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
+        const auto value = std::min(offer_filled(lanes), offer_evenly_filled(lanes));
         squeeze(lanes);
         if (!value.is_unlimited()) keep_best(tried_, {std::move(lanes), value}, with_.kept);
     }
@@ -276,31 +279,40 @@ private:
     constexpr void squeeze(const compute_lanes& lanes) {
         if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
         squeezing_ += with_.fillings_per_squeeze * operations();
-        auto filled = fill_with_weights(p_, lanes, p_.memory_limit);
+        const auto filled = filler_.run(lanes);
         if (!filled) return;
-        const auto value = squeezed_.offer(fill_gaps(p_, *std::move(filled), p_.memory_limit, stop_));
+        const auto value = squeezed_.offer_timed(fill_gaps(p_, **filled, p_.memory_limit, stop_));
         keep_best(squeezed_lanes_, {lanes, value}, with_.kept_squeezed);
     }
     constexpr void begin_from_squeezed(duration bound) {
         if (squeezed_.value() < best_.value()) best_.offer(*squeezed_);
-        const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
+        const auto fill = [this](const compute_lanes& lanes) { return filler_.run(lanes); };
         const auto effort = effort_ / with_.squeezing_part;
         std::size_t spent = 0;
         for (const auto& one : squeezed_lanes_)
             if (best_.value() > bound && spent < effort && !stop_())
                 spent += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, effort - spent);
     }
-    constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes& lanes, weight_filling how) {
+    constexpr duration offer_filled(const compute_lanes& lanes, weight_filling how = {}) {
         spent_ += operations();
         if (stop_()) return duration::unlimited();
-        auto filled = fill_with_weights(costs, lanes, p_.memory_limit, how);
-        return filled ? best_.offer(*std::move(filled)) : duration::unlimited();
+        const auto filled = filler_.run(lanes, how);
+        return filled ? best_.offer_timed(**filled) : duration::unlimited();
+    }
+    /// Fills weight gradients into the lanes as if all passes took the same time.
+    constexpr duration offer_evenly_filled(const compute_lanes& lanes) {
+        spent_ += operations();
+        if (stop_()) return duration::unlimited();
+        const auto filled = even_filler_.run(lanes);
+        if (!filled) return duration::unlimited();
+        const auto timed = timer_.run(lanes_of(p_, **filled));
+        return timed ? best_.offer_timed(**timed) : duration::unlimited();
     }
     constexpr void improve() {
         for (const auto& how : with_.fillings)
-            if (!tried_.empty()) offer_filled(p_, tried_.front().lanes, how);
-        const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
-        const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
+            if (!tried_.empty()) offer_filled(tried_.front().lanes, how);
+        const auto fill = [this](const compute_lanes& lanes) { return filler_.run(lanes); };
+        const auto keep = [this](const compute_lanes& lanes) { return timer_.run(lanes); };
         for (const auto& one : tried_)
             if (spent_ < effort_ && !stop_())
                 spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes,
@@ -309,14 +321,16 @@ private:
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
 
-    /// The problem with memory for at most 2R of the largest stashes on each rank.
     basic_problem<Graph> p_;
     basic_problem<Graph> even_;
     std::size_t effort_;
     std::uint64_t seed_;
     stop_check stop_;
+    weight_filler<Graph> filler_{p_, p_.memory_limit};
+    weight_filler<Graph> even_filler_{even_, p_.memory_limit};
+    lane_timer<Graph> timer_{p_};
     memory_size slack_{};
-    std::size_t stashes_ = 0;
+    std::size_t stashes_;
     std::vector<candidate> candidates_{};
     std::vector<tried> tried_{};
     std::size_t spent_ = 0;

@@ -41,7 +41,7 @@ public:
             steady_state();
         for (const stage s : p_.graph.all_stages())
             lanes_.put_all_weights(p_.rank_of(s));
-        return std::move(lanes_).take();
+        return listed_order(std::move(lanes_).take());
     }
 
 private:

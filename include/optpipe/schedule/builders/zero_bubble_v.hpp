@@ -38,7 +38,7 @@ public:
           count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
     /// Empty if the memory is too small, or if `stop` returns true before the end.
-    constexpr std::optional<basic_order<Graph>> run() {
+    constexpr std::optional<basic_schedule<Graph>> run() {
         first_microbatch();
         warm_up();
         while (!failed_ && left() > 0) {
@@ -288,7 +288,7 @@ private:
             detail::zero_bubble_v_run<Graph> run{p, switches, allowed, stop};
             auto made = run.run();
             if (!made) return;
-            best.offer(*std::move(made));
+            best.offer_timed(*made);
             const auto idle = run.idle();
             const auto most = *std::max_element(idle.begin(), idle.end());
             if (most >= least) return;

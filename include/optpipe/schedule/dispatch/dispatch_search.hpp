@@ -31,6 +31,12 @@ public:
         }
         return value;
     }
+    /// Like `offer`, for a schedule that lists its operations in their order and starts each of them as early as
+    /// possible. Only a schedule that seems to be the best is simulated once more.
+    constexpr duration offer_timed(const basic_schedule<Graph>& earliest) {
+        const auto value = objective_with_late_warm_up(*p_, earliest);
+        return value < value_ ? offer(listed_order(earliest)) : value;
+    }
     [[nodiscard]] constexpr bool found() const { return best_.has_value(); }
     [[nodiscard]] constexpr duration value() const { return value_; }
     [[nodiscard]] constexpr const basic_order<Graph>& operator*() const { return *best_; }

@@ -4,7 +4,9 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/dispatch/known_ends.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -29,7 +31,8 @@ public:
         for (const auto& timed : s.operations)
             ends_.set(timed.op, timed.end);
         for (auto& own : own_)
-            std::sort(own.begin(), own.end(), starts_before);
+            if (!std::is_sorted(own.begin(), own.end(), starts_before))
+                std::sort(own.begin(), own.end(), starts_before);
         for (const stage at : p.graph.all_stages())
             kinds_[p.rank_of(at)] += 3;
     }
@@ -41,12 +44,12 @@ public:
             moved |= !stop() && fill(r);
         return moved;
     }
-    constexpr basic_order<Graph> order() const {
-        basic_schedule<Graph> all{p_.graph, {}};
-        for (const auto& own : own_)
-            for (const auto& timed : own)
-                all.operations.push_back(timed);
-        return order_of(all);
+    constexpr compute_lanes lanes() const {
+        compute_lanes lanes(own_.size());
+        for (const rank r : own_.indices())
+            for (const auto& timed : own_[r])
+                lanes[r].push_back(timed.op);
+        return lanes;
     }
 
 private:
@@ -121,29 +124,38 @@ private:
 
 } // namespace detail
 
-/// Pulls operations ahead into the gaps of an order without transfers. Passes are repeated until the step gets no
-/// shorter, or the filling is stopped. Pulling never makes a rank exceed its budget.
+/// Pulls operations ahead into the gaps of a schedule without transfers, which starts each operation as early as its
+/// order allows. Passes are repeated until the step gets no shorter, or the filling is stopped. Pulling never makes a
+/// rank exceed its budget. The result lists its operations in an order that respects all dependencies.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
-                                                     const per_rank<memory_size, Graph::rank_extent>& budget,
-                                                     stop_check stop = {}) {
-    constexpr std::size_t most_passes = 6; // the first passes gain most; each pass takes as long as a simulation
-    auto value = duration::unlimited();
-    auto candidate = given;
-    for (std::size_t pass = 0; pass < most_passes && !stop(); ++pass) {
-        const auto timed = simulate(p, candidate);
-        if (!timed || stop()) return given;
-        const auto final_times = time_order(p, candidate, stop);
-        if (!final_times) return given; // the filling was stopped
-        const auto next = objective_of(p, *final_times);
-        if (next > value || stop()) return given;
+[[nodiscard]] constexpr basic_schedule<Graph> fill_gaps(const basic_problem<Graph>& p, basic_schedule<Graph> given,
+                                                        const per_rank<memory_size, Graph::rank_extent>& budget,
+                                                        stop_check stop = {}) {
+    constexpr std::size_t most_passes = 6; // the first passes gain most
+    lane_timer<Graph> timer{p};
+    auto value = objective_with_late_warm_up(p, given);
+    for (std::size_t pass = 1; pass < most_passes && !stop(); ++pass) {
+        detail::gap_filler<Graph> filler{p, given, budget};
+        if (!filler.run(stop) || stop()) break;
+        const auto timed = timer.run(filler.lanes());
+        if (!timed || stop()) break;
+        const auto next = objective_with_late_warm_up(p, **timed);
+        if (next > value) break;
         value = next;
-        given = std::move(candidate);
-        detail::gap_filler<Graph> filler{p, *timed, budget};
-        if (!filler.run(stop) || stop()) return given;
-        candidate = filler.order();
+        given = **timed;
     }
     return given;
+}
+/// Pulls operations ahead into the gaps of an order without transfers. An order that `simulate` refuses is returned
+/// unchanged.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, const basic_order<Graph>& given,
+                                                     const per_rank<memory_size, Graph::rank_extent>& budget,
+                                                     stop_check stop = {}) {
+    if (stop()) return given;
+    auto timed = simulate(p, given);
+    if (!timed) return given;
+    return listed_order(fill_gaps(p, *std::move(timed), budget, stop));
 }
 
 } // namespace optpipe

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace optpipe::detail {
@@ -17,6 +18,10 @@ public:
     constexpr explicit known_ends(const Graph& g)
         : cell_{g}, forward_(cell_.size(), duration::unlimited()), gradient_(forward_) {}
 
+    OPTPIPE_CONSTEXPR void clear() {
+        std::fill(forward_.begin(), forward_.end(), duration::unlimited());
+        std::fill(gradient_.begin(), gradient_.end(), duration::unlimited());
+    }
     OPTPIPE_CONSTEXPR void set(const operation& op, duration end) {
         if (op.kind == operation_kind::forward) forward_[cell_(op)] = end;
         if (is_gradient(op.kind)) gradient_[cell_(op)] = end;

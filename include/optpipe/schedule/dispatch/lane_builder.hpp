@@ -9,11 +9,23 @@
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace optpipe::detail {
+
+/// The duration of a computation, and its effect on the memory of its rank.
+struct lane_costs {
+    duration length{};
+    memory_size acquired{};
+    memory_size released{};
+};
+template <pipeline_graph Graph> constexpr lane_costs lane_costs_of(const basic_problem<Graph>& p, const operation& op) {
+    const auto effect = memory_effect_of(p, op);
+    return {duration_of(p, op), effect.acquired_at_start, effect.released_at_end};
+}
 
 /// The compute lane of one rank. Operations are appended one by one, each as early as its input and the lane allow.
 struct lane_builder {
@@ -34,17 +46,16 @@ struct lane_builder {
     /// Removes and returns the first waiting weight gradient, which the caller appends.
     OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
-    /// Appends `op`, whose input is ready at `ready`.
-    template <pipeline_graph Graph>
-    constexpr void append(const basic_problem<Graph>& p, const operation& op, duration ready) {
+    /// Appends `op`, whose input is ready at `ready`. Returns the start.
+    constexpr duration append(const operation& op, const lane_costs& costs, duration ready) {
         const auto start = std::max(clock, ready);
         if (has_started) idle += start - clock;
         has_started = true;
-        clock = start + duration_of(p, op);
-        const auto effect = memory_effect_of(p, op);
-        held += effect.acquired_at_start;
-        held -= effect.released_at_end;
+        clock = start + costs.length;
+        held += costs.acquired;
+        held -= costs.released;
         if (op.kind == operation_kind::backward_input) weights.push_back(sibling(op, operation_kind::backward_weight));
+        return start;
     }
 };
 
@@ -53,9 +64,24 @@ struct lane_builder {
 template <pipeline_graph Graph, class Lane> class lane_builders {
 public:
     constexpr lane_builders(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget)
-        : p_{p}, budget_{budget}, slack_{tolerance{}.at(p.memory_scale())}, ends_{p.graph}, lanes_(p.graph.ranks()) {
+        : p_{p}, budget_{budget}, slack_{tolerance{}.at(p.memory_scale())}, is_simple_{p.is_simple()}, ends_{p.graph},
+          lanes_(p.graph.ranks()) {
         made_.graph = p.graph;
         made_.operations.reserve(3 * p.graph.cells());
+        for (const stage s : p.graph.all_stages())
+            for (const auto kind : usual_kinds)
+                usual_costs_.push_back(lane_costs_of(p, {s, kind, microbatch{}}));
+    }
+    /// Removes all operations. The memory of the lists is kept.
+    constexpr void clear() {
+        ends_.clear();
+        made_.operations.clear();
+        for (auto& lane : lanes_) {
+            auto weights = std::move(lane.weights);
+            weights.clear();
+            lane = {};
+            lane.weights = std::move(weights);
+        }
     }
 
     [[nodiscard]] constexpr Lane& operator[](rank r) { return lanes_[r]; }
@@ -64,7 +90,14 @@ public:
     [[nodiscard]] constexpr auto end() const { return lanes_.end(); }
 
     /// The time when the inputs of `op` arrive; unlimited while unknown.
-    [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(p_, op, ends_); }
+    [[nodiscard]] constexpr duration arrival(const operation& op) const {
+        return input_time(p_, op, ends_, {}, is_simple_);
+    }
+    [[nodiscard]] constexpr lane_costs costs_of(const operation& op) const {
+        const auto kind = static_cast<std::size_t>(op.kind);
+        const bool is_usual = is_simple_ && op.storage == 0 && kind < usual_kinds.size();
+        return is_usual ? usual_costs_[usual_kinds.size() * op.stage.position() + kind] : lane_costs_of(p_, op);
+    }
     /// The most memory that the rank may hold.
     [[nodiscard]] constexpr memory_size limit(rank r) const { return budget_[r] + slack_; }
     [[nodiscard]] constexpr duration longest_idle() const {
@@ -75,14 +108,18 @@ public:
     }
 
     /// Appends `op`, whose inputs are ready at `ready`.
-    constexpr void put(const operation& op, duration ready) {
-        auto& own = lanes_[p_.rank_of(op.stage)];
-        own.append(p_, op, ready);
+    constexpr void put(const operation& op, duration ready) { put(p_.rank_of(op.stage), op, costs_of(op), ready); }
+    constexpr void put(rank r, const operation& op, const lane_costs& costs, duration ready) {
+        auto& own = lanes_[r];
+        const auto start = own.append(op, costs, ready);
         ends_.set(op, own.clock);
-        made_.operations.push_back(op);
+        made_.operations.push_back({op, start, own.clock});
     }
     /// Appends the first waiting weight gradient.
-    constexpr void put_weight(rank r) { put(lanes_[r].take_weight(), {}); }
+    constexpr void put_weight(rank r) {
+        const auto op = lanes_[r].take_weight();
+        put(r, op, costs_of(op), {});
+    }
     /// Appends weight gradients until there is room. Returns whether there is room in the end.
     constexpr bool make_room(rank r, memory_size amount) {
         auto& own = lanes_[r];
@@ -94,16 +131,24 @@ public:
         while (lanes_[r].has_weight())
             put_weight(r);
     }
-    /// The order of all appended operations.
-    [[nodiscard]] constexpr basic_order<Graph> take() && { return std::move(made_); }
+    /// All appended operations, in the order of the calls.
+    [[nodiscard]] constexpr const basic_schedule<Graph>& made() const { return made_; }
+    [[nodiscard]] constexpr basic_schedule<Graph> take() && { return std::move(made_); }
 
 private:
+    /// The first kinds of operations. If microbatches are equal, `usual_costs_` has their costs.
+    static constexpr std::array usual_kinds{operation_kind::forward, operation_kind::backward_input,
+                                            operation_kind::backward_weight, operation_kind::backward};
+
     const basic_problem<Graph>& p_;
     const per_rank<memory_size, Graph::rank_extent>& budget_;
     memory_size slack_;
+    bool is_simple_;
+    /// The costs of each stage's operations of `usual_kinds` with the first storage option.
+    std::vector<lane_costs> usual_costs_{};
     known_ends ends_;
     per_rank<Lane, Graph::rank_extent> lanes_;
-    basic_order<Graph> made_{};
+    basic_schedule<Graph> made_{};
 };
 
 } // namespace optpipe::detail

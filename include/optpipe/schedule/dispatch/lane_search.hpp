@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -29,14 +30,15 @@ struct lane_search_parameters {
 };
 
 /// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the inputs of the
-/// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into an
-/// order, or refuses. `Complete` may add operations that the lanes lack, such as weight gradients. The order has no
-/// transfers.
+/// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into a
+/// schedule with the earliest times, or refuses, as `weight_filler` and `lane_timer` do. `Complete` may add operations
+/// that the lanes lack, such as weight gradients. The schedule has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
                           stop_check stop = {})
-        : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
+        : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph},
+          ends_(number_.size(), duration::unlimited()) {}
 
     /// Each order that is better than the order in `best` is offered to `best`. Ends after a stop request, after
     /// `effort` placed operations, or after many failures. Returns the number of operations placed.
@@ -79,17 +81,19 @@ private:
     };
 
     constexpr worth evaluate(const compute_lanes& lanes) {
-        auto completed = complete_(lanes);
+        const auto completed = complete_(lanes);
         spent_ += number_.size() / 2;
         if (!completed) return {};
-        auto simulated = simulate(p_, *completed);
-        if (!simulated) return {};
-        auto timed = *std::move(simulated);
-        find_exchanges(timed, lanes);
-        if (p_.objective == objective_kind::span) postpone_warm_up(p_, timed);
-        const worth result{objective_of(p_, timed), engaged(timed)};
-        if (result.objective < best_.value()) best_.offer(*std::move(completed));
+        find_exchanges(**completed, lanes);
+        const auto result = worth_of(**completed);
+        if (result.objective < best_.value()) best_.offer(listed_order(**completed));
         return result;
+    }
+    constexpr worth worth_of(const basic_schedule<Graph>& timed) {
+        if (p_.objective == objective_kind::makespan) return {objective_of(p_, timed), engaged(timed)};
+        late_ = timed;
+        postpone_warm_up(p_, late_);
+        return {objective_of(p_, late_), engaged(late_)};
     }
     constexpr duration engaged(const basic_schedule<Graph>& s) const {
         per_rank<duration, Graph::rank_extent> begin(p_.graph.ranks(), duration::unlimited());
@@ -106,10 +110,9 @@ private:
     }
     constexpr void find_exchanges(const basic_schedule<Graph>& s, const compute_lanes& lanes) {
         exchanges_.clear();
-        std::vector<duration> end(number_.size(), duration::unlimited());
         for (const auto& one : s.operations)
-            end[number_(one.op)] = one.end;
-        const auto end_of = [&](const operation& op) { return end[number_(op)]; };
+            ends_[number_(one.op)] = one.end;
+        const auto end_of = [&](const operation& op) { return ends_[number_(op)]; };
         for (const rank r : p_.graph.all_ranks())
             for (std::size_t i = 0; i + 1 < lanes[r].size(); ++i) {
                 const auto& first = lanes[r][i];
@@ -125,17 +128,11 @@ private:
     random_numbers random_;
     stop_check stop_;
     operation_numbering<Graph> number_;
+    /// The ends in the last schedule. All schedules have the same operations; the ends of others are unlimited.
+    std::vector<duration> ends_;
+    basic_schedule<Graph> late_{};
     std::vector<place> exchanges_{};
     std::size_t spent_ = 0;
 };
-
-/// The compute operations of an order, rank by rank.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr compute_lanes lanes_of(const basic_problem<Graph>& p, const basic_order<Graph>& o) {
-    compute_lanes lanes(p.graph.ranks());
-    for (const auto& op : o.operations)
-        if (!is_transfer(op.kind)) lanes[p.rank_of(op.stage)].push_back(op);
-    return lanes;
-}
 
 } // namespace optpipe

@@ -6,11 +6,11 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/dispatch/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -25,17 +25,21 @@ struct weight_filling {
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
-namespace detail {
-
 /// Simulates lanes of forwards and input gradients, and inserts the weight gradients of each rank in FIFO order. A
 /// weight gradient is inserted where the rank waits for an input, or needs the memory that the weight gradient frees.
 template <pipeline_graph Graph> class weight_filler {
 public:
-    constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,
-                            weight_filling how)
-        : p_{p}, budget_{budget}, how_{how}, own_{p, budget} {}
+    using budget_type = per_rank<memory_size, Graph::rank_extent>;
 
-    constexpr outcome<basic_order<Graph>> run(const compute_lanes& lanes) {
+    /// Keeps references to the problem and to the budget of each rank.
+    constexpr weight_filler(const basic_problem<Graph>& p, const budget_type& budget)
+        : p_{p}, budget_{budget}, own_{p, budget} {}
+
+    /// The earliest times of the filled lanes, valid until the next call. Operations are listed in an order that
+    /// respects all dependencies. Refused (`over_memory`) if a rank can't stay within its budget.
+    constexpr outcome<const basic_schedule<Graph>*> run(const compute_lanes& lanes, weight_filling how = {}) {
+        how_ = how;
+        own_.clear();
         for (const rank r : p_.graph.all_ranks())
             for (std::size_t i = 0; i < lanes[r].size(); ++i)
                 if (lanes[r][i].kind == operation_kind::backward_weight) own_[r].named_to = i;
@@ -51,18 +55,19 @@ public:
                     }
                     const auto ready = own_.arrival(op);
                     if (ready.is_unlimited()) break;
-                    if (!put(r, op, ready)) return over_memory(r, op);
+                    if (!put(r, op, ready))
+                        return detail::lane_over_memory(r, own.held + own_.costs_of(op).acquired, budget_[r]);
                 }
         }
         for (const rank r : p_.graph.all_ranks()) {
-            if (own_[r].next < lanes[r].size()) return in_a_cycle(r);
+            if (own_[r].next < lanes[r].size()) return detail::lanes_in_a_cycle(r, own_[r].next);
             own_.put_all_weights(r);
         }
-        return std::move(own_).take();
+        return &own_.made();
     }
 
 private:
-    struct state : lane_builder {
+    struct state : detail::lane_builder {
         std::size_t next = 0;
         /// The positions of the first and the last weight gradient that the lane contains.
         std::size_t named_from = dynamic;
@@ -76,39 +81,22 @@ private:
         auto& own = own_[r];
         const bool named = own.next > own.named_from && own.next < own.named_to;
         while (own.has_weight() && !named) {
-            const auto length = duration_of(p_, own.first_weight());
+            const auto length = own_.costs_of(own.first_weight()).length;
             const auto gap = ready - own.clock;
             if (gap < how_.share * length || (gap < length && gap <= spare(own)) || gap <= duration{}) break;
             own_.put_weight(r);
         }
-        if (!own_.make_room(r, memory_effect_of(p_, op).acquired_at_start)) return false;
-        own_.put(op, ready);
+        const auto costs = own_.costs_of(op);
+        if (!own_.make_room(r, costs.acquired)) return false;
+        own_.put(r, op, costs, ready);
         return true;
-    }
-    constexpr refusal over_memory(rank r, const operation& op) const {
-        refusal why;
-        why.reason = refusal_reason::over_memory;
-        why.rank = r;
-        why.needed = own_[r].held + memory_effect_of(p_, op).acquired_at_start;
-        why.limit = budget_[r];
-        return why;
-    }
-    constexpr refusal in_a_cycle(rank r) const {
-        refusal why;
-        why.reason = refusal_reason::not_executable;
-        why.sentence = "the ranks wait for each other in a cycle";
-        why.rank = r;
-        why.position = own_[r].next;
-        return why;
     }
 
     const basic_problem<Graph>& p_;
-    const per_rank<memory_size, Graph::rank_extent>& budget_;
-    weight_filling how_;
-    lane_builders<Graph, state> own_;
+    const budget_type& budget_;
+    weight_filling how_{};
+    detail::lane_builders<Graph, state> own_;
 };
-
-} // namespace detail
 
 /// The order that runs each rank's forwards and input gradients as given. Weight gradients are inserted where the rank
 /// would otherwise wait for an input or exceed its budget. Refused (`over_memory`) if a rank can't stay within its
@@ -117,7 +105,10 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
                   const per_rank<memory_size, Graph::rank_extent>& budget, weight_filling how = {}) {
-    return detail::weight_filler<Graph>{p, budget, how}.run(lanes);
+    weight_filler<Graph> filler{p, budget};
+    const auto timed = filler.run(lanes, how);
+    if (!timed) return timed.why();
+    return listed_order(**timed);
 }
 
 } // namespace optpipe

@@ -42,6 +42,16 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
+/// The objective of a schedule without transfers after `time_order`, given its earliest times.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration objective_with_late_warm_up(const basic_problem<Graph>& p,
+                                                             const basic_schedule<Graph>& earliest) {
+    if (p.objective == objective_kind::makespan) return objective_of(p, earliest);
+    auto late = earliest;
+    postpone_warm_up(p, late);
+    return objective_of(p, late);
+}
+
 /// Computes new times for the schedule `s`, which was made for other costs. The order of `s` is timed with the costs of
 /// this problem. If `s` is valid for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
