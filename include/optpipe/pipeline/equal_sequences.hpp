@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -22,23 +23,32 @@ struct equal_sequences {
 
 namespace detail {
 
-template <pipeline_graph Graph>
-bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>& a, const std::vector<microbatch>& b) {
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i)
-        for (const stage s : p.graph.all_stages())
-            if (!(p.microbatches.factors(s, a[i]) == p.microbatches.factors(s, b[i]))) return false;
-    return true;
-}
+/// Sorts sequences by their costs. Neither of two sequences that cost the same comes before the other.
+template <pipeline_graph Graph> struct cost_comparison {
+    const basic_problem<Graph>* p;
 
-/// All sequences of the step, grouped by their costs. Each sequence is the list of its slices.
+    bool operator()(const std::vector<microbatch>& a, const std::vector<microbatch>& b) const {
+        if (a.size() != b.size()) return a.size() < b.size();
+        for (std::size_t i = 0; i < a.size(); ++i)
+            for (const stage s : p->graph.all_stages()) {
+                const auto& of_a = p->microbatches.factors(s, a[i]);
+                const auto& of_b = p->microbatches.factors(s, b[i]);
+                if (of_a != of_b) return of_a < of_b;
+            }
+        return false;
+    }
+};
+
+/// All sequences of the step, grouped by their costs. Each sequence is the list of its slices. Groups are in the order
+/// of their first sequences.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;
+    std::map<std::vector<microbatch>, std::size_t, cost_comparison<Graph>> group_of{cost_comparison<Graph>{&p}};
     for (auto& each : sequences_of(p)) {
-        const auto same = std::find_if(groups.begin(), groups.end(),
-                                       [&](const auto& group) { return cost_the_same(p, group.front(), each); });
-        (same == groups.end() ? groups.emplace_back() : *same).push_back(std::move(each));
+        const auto [found, is_new] = group_of.try_emplace(each, groups.size());
+        if (is_new) groups.emplace_back();
+        groups[found->second].push_back(std::move(each));
     }
     return groups;
 }

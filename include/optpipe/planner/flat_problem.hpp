@@ -23,7 +23,8 @@ inline constexpr std::array slot_kinds{operation_kind::forward,         operatio
                                        operation_kind::backward_weight, operation_kind::offload,
                                        operation_kind::reload,          operation_kind::recompute};
 
-/// A problem of any kind as flat arrays of plain numbers, for the inner loops of searches over orders.
+/// A problem of any kind as flat arrays of plain numbers, for the inner loops of searches over orders. Refers to the
+/// problem.
 ///
 /// A cell is a stage and a microbatch. A cell has six slots for operations: F, the gradient, W, the two transfers and
 /// the recomputation. The gradient is an I or a B, so the inputs from other cells never change. The number of an
@@ -112,6 +113,8 @@ public:
         add_overlaps();
     }
 
+    explicit flat_problem(problem&&) = delete;
+
     [[nodiscard]] const problem& of() const { return *p_; }
     [[nodiscard]] id ranks() const { return ranks_; }
     [[nodiscard]] id stages() const { return stages_; }
@@ -145,13 +148,14 @@ public:
     }
     /// Whether a B may be better than I and W, because splitting may take more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return stage_[at(s)].full_may_pay; }
-    /// Whether a cell of the stage with this choice has an operation in the slot of `kind`.
+    /// Whether a cell of the stage with this choice has an operation in the slot of `kind`. Every stage must have full
+    /// gradients.
     [[nodiscard]] bool requires_operation(id s, cell_choice chosen, operation_kind kind) const {
         if (is_transfer(kind)) return option(s, chosen.storage).offloads;
         if (kind == operation_kind::recompute) return option(s, chosen.storage).recomputes;
         return !is_weight_slot(kind) || chosen.is_split;
     }
-    /// Whether a cell of the stage may have an operation in the slot of `kind`.
+    /// Whether a cell of the stage may have an operation in the slot of `kind`. Every stage must have full gradients.
     [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
         if (is_transfer(kind)) return can_offload(s);
         if (kind == operation_kind::recompute) return stage_[at(s)].recomputes;

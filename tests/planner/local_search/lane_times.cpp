@@ -239,8 +239,10 @@ TEST_CASE("start plus tail is at most the makespan, and as much for something th
     CHECK(out_of_order > 10); // on shared links, where lanes wait for each other
 }
 
-TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
+// With shared links, tails follow the starts from before the move, so a tail may be too long.
+TEST_CASE("a cutoff rejects only moves that are worse, with shared links nearly always") {
     std::size_t cut = 0;
+    std::size_t cut_with_links = 0;
     std::size_t wrongly = 0;
     for (std::uint64_t seed = 1; seed <= 600; ++seed) {
         CAPTURE(seed);
@@ -263,8 +265,14 @@ TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
                     t.times.rollback();
                     const bool possible = t.times.propagate([](id, double) { return false; });
                     if (possible) t.objective.measure_changes(t.times.first_change());
-                    wrongly += possible && t.objective.value() <= value ? 1 : 0;
-                    ++cut;
+                    const bool is_wrong = possible && t.objective.value() <= value;
+                    if (t.p.channels() > 0) {
+                        wrongly += is_wrong ? 1 : 0;
+                        ++cut_with_links;
+                    } else {
+                        REQUIRE_FALSE(is_wrong);
+                        ++cut;
+                    }
                 } else {
                     t.objective.measure_changes(t.times.first_change());
                     if (t.objective.value() <= value) {
@@ -281,7 +289,8 @@ TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
         }
     }
     CHECK(cut > 1000);
-    CHECK(wrongly < cut / 20); // a twentieth is a guess; wrong tails reject far more
+    CHECK(cut_with_links > 1000);
+    CHECK(wrongly < cut_with_links / 10); // 4 % are seen; a tenth is a guess
 }
 
 TEST_CASE("a schedule is read and written with the storage option of every stash") {

@@ -18,7 +18,7 @@ public:
     static constexpr id none = flat_problem::none;
 
     critical_path(const lane_orders& lanes, const lane_times& times, const annealing_parameters& with = {})
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, longest_{with.longest_path * p_->size()},
+        : p_{&lanes.flat()}, lanes_{&lanes}, times_{&times}, longest_{with.longest_path * p_->size()},
           far_back_{with.farthest_back * p_->mean_duration()} {}
 
     void find(id last) {

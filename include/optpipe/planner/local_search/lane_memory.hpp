@@ -23,7 +23,7 @@ public:
     };
 
     explicit lane_memory(const lane_state& lanes)
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, after_(at(lanes.end(p_->ranks() - 1))) {}
+        : p_{&lanes.flat()}, lanes_{&lanes}, after_(at(lanes.end(p_->ranks() - 1))) {}
 
     /// The first fault within the range.
     [[nodiscard]] fault find_fault(const range& t) const {

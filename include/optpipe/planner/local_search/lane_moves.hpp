@@ -22,7 +22,7 @@ public:
     static constexpr id none = flat_problem::none;
 
     lane_moves(lane_orders& lanes, const lane_times& times, const move_parameters& with = {})
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, with_{with} {
+        : p_{&lanes.flat()}, lanes_{&lanes}, times_{&times}, with_{with} {
         for (id s = 0; s < p_->stages(); ++s)
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }

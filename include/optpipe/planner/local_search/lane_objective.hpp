@@ -14,7 +14,7 @@ public:
     using id = flat_problem::id;
 
     lane_objective(const lane_orders& lanes, const lane_times& times)
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
+        : p_{&lanes.flat()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
           first_(at(p_->ranks()), 0.0), committed_first_(first_), left_(at(p_->ranks()), 0),
           late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
 

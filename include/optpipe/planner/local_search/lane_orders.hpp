@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
-/// interchangeable, operations of the same kind and stage stay in ascending order of microbatches. An operation that
-/// moves past another operation of its kind and stage swaps microbatches with it.
+/// interchangeable, operations of the same kind and stage stay in ascending order of microbatches. I and B count as one
+/// kind here. An operation that moves past another operation of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
     explicit lane_orders(const flat_problem& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}
@@ -179,18 +179,18 @@ private:
     /// Restores the ascending order of microbatches of each kind within a segment. Numbers of operations ascend with
     /// the kind and then with the microbatch.
     void sort_microbatches(id first, id last) {
-        by_kind_.clear();
+        by_slot_.clear();
         for (id position = first; position < last; ++position)
-            if (active_at(position)) by_kind_.push_back({p_->slot_number((*this)[position]), position});
-        if (by_kind_.size() < 2 || (by_kind_.size() == 2 && by_kind_[0].first != by_kind_[1].first)) return;
-        std::sort(by_kind_.begin(), by_kind_.end());
+            if (active_at(position)) by_slot_.push_back({p_->slot_number((*this)[position]), position});
+        if (by_slot_.size() < 2 || (by_slot_.size() == 2 && by_slot_[0].first != by_slot_[1].first)) return;
+        std::sort(by_slot_.begin(), by_slot_.end());
         ids_.clear();
-        for (const auto& each : by_kind_)
+        for (const auto& each : by_slot_)
             ids_.push_back((*this)[each.second]);
         if (std::is_sorted(ids_.begin(), ids_.end())) return;
         std::sort(ids_.begin(), ids_.end());
         for (std::size_t k = 0; k < ids_.size(); ++k)
-            lanes_.replace(by_kind_[k].second, ids_[k]);
+            lanes_.replace(by_slot_[k].second, ids_[k]);
     }
     /// Sorts the transfers of a rank on its links in the order of its lane.
     void refill_links(id first, id last) {
@@ -225,7 +225,7 @@ private:
     std::vector<id> flipped_;
     /// Cells with their choices before the edit.
     std::vector<std::pair<std::size_t, flat_problem::cell_choice>> choice_log_;
-    std::vector<std::pair<id, id>> by_kind_; ///< pairs of slot number and position
+    std::vector<std::pair<id, id>> by_slot_; ///< pairs of slot number and position
     std::vector<id> ids_;
     std::vector<id> link_positions_;
 };

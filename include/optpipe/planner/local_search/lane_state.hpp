@@ -34,7 +34,7 @@ public:
 
     [[nodiscard]] sequences copy() const { return {lanes_.order(), links_.order(), choices_.all()}; }
 
-    [[nodiscard]] const flat_problem& pipeline() const { return *p_; }
+    [[nodiscard]] const flat_problem& flat() const { return *p_; }
     [[nodiscard]] const flat_problem::facts& facts(id i) const { return choices_[i]; }
     [[nodiscard]] flat_problem::cell_choice choice(id i) const { return choices_.choice(p_->cell_of(i)); }
     [[nodiscard]] storage_index storage(id i) const { return choice(i).storage; }

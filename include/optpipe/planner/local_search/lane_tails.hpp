@@ -21,7 +21,7 @@ public:
     static constexpr id none = flat_problem::none;
 
     lane_tails(const lane_orders& lanes, const lane_times& times)
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
+        : p_{&lanes.flat()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
     /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, `extra(rank)` is the
     /// negated first start of the rank.
@@ -119,7 +119,8 @@ private:
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);
         lane = tail;
-        if (f.acquired > 0.0) next.acquisition = tail;
+        if (f.acquired <= 0.0) return; // `freed_by` may belong to the I that a B without acquisition replaced
+        next.acquisition = tail;
         if (const id freed = times_->freed_by(i); freed != none) tail_[at(freed)] = std::max(tail_[at(freed)], tail);
     }
 

@@ -26,7 +26,7 @@ public:
     static constexpr double never = std::numeric_limits<double>::infinity();
 
     explicit lane_times(const lane_orders& lanes)
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
+        : p_{&lanes.flat()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
           after_(p_->offloads() ? p_->size() : 0), freed_by_(after_.size(), none), dirty_(p_->size(), 0),
           logged_(p_->size(), 0), visits_(p_->size(), 0), settled_at_(at(p_->ranks()), 0),
           settled_(at(p_->ranks()), none), changed_out_(at(p_->ranks()), none), changed_in_(at(p_->ranks()), none),

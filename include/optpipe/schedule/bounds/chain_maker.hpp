@@ -23,7 +23,7 @@ namespace optpipe::detail {
 /// counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
 /// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
-/// Recomputation is ignored.
+/// Recomputation is ignored, except for the least that all storage options do inside the backward.
 class chain_maker {
 public:
     explicit chain_maker(const problem& p)
