@@ -15,9 +15,8 @@
 namespace optpipe::milp {
 
 /// A limit that ended a search before it had finished. `numerics` means that some nodes of the tree could neither be
-/// searched nor pruned within the tolerances. `inexact_integers` means that no point was found, and that every point
-/// has an integer variable beyond 2^53. Doubles don't hold all integers beyond 2^53, so points can't be checked there.
-enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics, inexact_integers };
+/// searched nor pruned within the tolerances.
+enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
 /// The incumbent is optimal within the requested gap.
 struct optimal {
@@ -131,7 +130,6 @@ OPTPIPE_INLINE std::string_view text_of(limit why) {
     case limit::memory: return "memory limit";
     case limit::stop_requested: return "asked to stop";
     case limit::numerics: return "numerical trouble";
-    case limit::inexact_integers: return "numerical trouble: every point has integers beyond 2^53";
     }
     return {};
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/search/conflict/prover.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
@@ -103,11 +102,7 @@ public:
         if (context_->limits->over()) return root_outcome::stopped;
         if (!context_->options->tree_search && context_->instance->has_integers()) return root_outcome::open;
         const auto outcome = proves_in_parallel() ? process_in_parallel() : process_relaxation();
-        if (outcome != root_outcome::open) return outcome;
-        const auto after = run_heuristics();
-        if (after != root_outcome::open || context_->best->exists() || !lacks_exact_points()) return after;
-        context_->limits->end(limit::inexact_integers);
-        return root_outcome::stopped;
+        return outcome == root_outcome::open ? run_heuristics() : outcome;
     }
 
     [[nodiscard]] node first_node() const {
@@ -317,7 +312,6 @@ private:
         lp_->follow(engine_.bounds());
         const auto status = lp_->solve(*context_->limits, infinity);
         account();
-        has_point_ = status == lp_status::optimal;
         if (status == lp_status::stopped) {
             raise(lp_->bound());
             return root_outcome::stopped;
@@ -342,24 +336,6 @@ private:
                 raise(b);
             }));
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
-    }
-    /// Whether every point of the relaxation has an integer variable beyond `largest_exact_integer`. The relaxation is
-    /// solved once more, unless its last solve has found a point without such variables.
-    [[nodiscard]] bool lacks_exact_points() const {
-        const auto& p = *context_->instance;
-        const auto most = [&](std::size_t j) {
-            return p.is_integer(j) ? largest_exact_integer / std::abs(p.unit[j]) : infinity;
-        };
-        bool is_exact = has_point_;
-        for (std::size_t j = 0; is_exact && j < p.columns(); ++j)
-            is_exact = std::abs(lp_->point()[j]) <= most(j);
-        if (is_exact) return false;
-        auto exact = *lp_;
-        for (std::size_t j = 0; j < p.columns(); ++j) {
-            if (exact.lower(j) > most(j) || exact.upper(j) < -most(j)) return true;
-            exact.set_bounds(j, std::max(exact.lower(j), -most(j)), std::min(exact.upper(j), most(j)));
-        }
-        return exact.solve(*context_->limits, infinity) == lp_status::infeasible;
     }
     void round_point() {
         if (!context_->options->heuristics) return;
@@ -402,8 +378,6 @@ private:
     std::unique_ptr<relaxation> lp_;
     std::shared_ptr<const std::vector<double>> point_;
     double bound_ = -infinity;
-    /// Whether the relaxation was solved to optimality.
-    bool has_point_ = false;
     memory_share tree_share_;
 };
 
