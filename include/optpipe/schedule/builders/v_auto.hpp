@@ -281,7 +281,7 @@ private:
         squeezing_ += with_.fillings_per_squeeze * operations();
         const auto filled = filler_.run(lanes);
         if (!filled) return;
-        const auto value = squeezed_.offer_timed(fill_gaps(p_, **filled, p_.memory_limit, stop_));
+        const auto value = squeezed_.offer_earliest(fill_gaps(p_, **filled, p_.memory_limit, stop_));
         keep_best(squeezed_lanes_, {lanes, value}, with_.kept_squeezed);
     }
     constexpr void begin_from_squeezed(duration bound) {
@@ -297,7 +297,7 @@ private:
         spent_ += operations();
         if (stop_()) return duration::unlimited();
         const auto filled = filler_.run(lanes, how);
-        return filled ? best_.offer_timed(**filled) : duration::unlimited();
+        return filled ? best_.offer_earliest(**filled) : duration::unlimited();
     }
     /// Fills weight gradients into the lanes as if all passes took the same time.
     constexpr duration offer_evenly_filled(const compute_lanes& lanes) {
@@ -306,7 +306,7 @@ private:
         const auto filled = even_filler_.run(lanes);
         if (!filled) return duration::unlimited();
         const auto timed = timer_.run(lanes_of(p_, **filled));
-        return timed ? best_.offer_timed(**timed) : duration::unlimited();
+        return timed ? best_.offer_earliest(**timed) : duration::unlimited();
     }
     constexpr void improve() {
         for (const auto& how : with_.fillings)

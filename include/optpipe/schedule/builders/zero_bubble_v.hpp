@@ -288,7 +288,7 @@ private:
             detail::zero_bubble_v_run<Graph> run{p, switches, allowed, stop};
             auto made = run.run();
             if (!made) return;
-            best.offer_timed(*made);
+            best.offer_earliest(*made);
             const auto idle = run.idle();
             const auto most = *std::max_element(idle.begin(), idle.end());
             if (most >= least) return;

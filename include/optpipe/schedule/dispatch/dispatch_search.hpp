@@ -31,9 +31,10 @@ public:
         }
         return value;
     }
-    /// Like `offer`, for a schedule that lists its operations in their order and starts each of them as early as
-    /// possible. Only a schedule that seems to be the best is simulated once more.
-    constexpr duration offer_timed(const basic_schedule<Graph>& earliest) {
+    /// Offers a schedule that lists its operations in their order and starts each of them as early as possible. Returns
+    /// its objective. Only a schedule that seems to be the best is simulated once more. If `simulate` then refuses it,
+    /// the result is unlimited.
+    constexpr duration offer_earliest(const basic_schedule<Graph>& earliest) {
         const auto value = objective_with_late_warm_up(*p_, earliest);
         return value < value_ ? offer(listed_order(earliest)) : value;
     }

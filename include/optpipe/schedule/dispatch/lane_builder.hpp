@@ -139,6 +139,7 @@ private:
     /// The first kinds of operations. If microbatches are equal, `usual_costs_` has their costs.
     static constexpr std::array usual_kinds{operation_kind::forward, operation_kind::backward_input,
                                             operation_kind::backward_weight, operation_kind::backward};
+    static_assert(usual_kinds.back() == operation_kind{usual_kinds.size() - 1});
 
     const basic_problem<Graph>& p_;
     const per_rank<memory_size, Graph::rank_extent>& budget_;

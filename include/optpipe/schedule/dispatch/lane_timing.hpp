@@ -2,16 +2,13 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/dispatch/lane_builder.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
-#include <utility>
 
 namespace optpipe {
 namespace detail {
@@ -38,8 +35,8 @@ namespace detail {
 } // namespace detail
 
 /// Times lanes that contain all computations of a step without transfers. The times are those of `simulate` for the
-/// lanes merged by `interleave`, in half of the time. Contract: a plain problem, and each computation is in its lane
-/// once.
+/// lanes merged by `interleave`. Contract: a plain problem, each computation is in its lane once, none recomputes by
+/// itself, and a B runs as one operation (`full_backward`).
 template <pipeline_graph Graph> class lane_timer {
 public:
     /// Keeps a reference to the problem.
