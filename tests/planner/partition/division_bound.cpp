@@ -205,6 +205,21 @@ TEST_CASE("stashes that fill the memory up to rounding count as fitting") {
         }
 }
 
+TEST_CASE("for span, frozen layers don't wait for gradients of other ranks") {
+    partition_problem p;
+    p.layers = {layer(10, 0, 0, 0), layer(1, 2, 1, 0)};
+    p.layers.front().costs.gradients = gradient_kind::none;
+    auto on = pipeline(stages_of_rank::one, 2, 2, memory_size::unlimited());
+    on.objective = objective_kind::span;
+    p.pipelines = {on};
+    CHECK(bound_of(p).value() <= 20.0 * (1.0 + precision)); // two forwards of 10
+    CHECK(bound_of(p).value() >= 20.0 * (1.0 - precision));
+
+    p.pipelines = {with_placement(on, placement::loop<>{2})};
+    p.layers.insert(p.layers.begin(), 2, p.layers.front());
+    CHECK(bound_of(p).value() <= 40.0 * (1.0 + precision));
+}
+
 TEST_CASE("a bound comes with a division that may come near it") {
     for (const auto which : {stages_of_rank::one, stages_of_rank::loop, stages_of_rank::v}) {
         const auto p = equal_layers(9, pipeline(which, 2, 8, memory_size::unlimited()));

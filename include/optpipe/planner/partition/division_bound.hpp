@@ -84,15 +84,15 @@ public:
     [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01;        // relative to the bound; doubled until an objective is possible
         constexpr double last_step = 1e-4;         // relative to the bound; plans are seldom proven more precisely
-        constexpr std::size_t most_ends = 100'000; // takes about 2 s for 320 layers in a loop on 32 ranks
-        std::size_t looked_at = 0;
-        const stop_when is_enough{[&] { return ++looked_at > most_ends || stop(); }};
+        constexpr std::size_t most_looks = 1'000'000;
+        std::size_t looks = 0;
+        const stop_when is_enough{[&] { return ++looks > most_looks || stop(); }};
         const stop_check enough{is_enough};
         bound_of_divisions found{known, {}};
         const auto raises_by = [&](duration step) {
             auto division = any_within(found.bound + step, enough);
-            if (division) found.division = *std::move(division);
             if (!division) found.bound += step;
+            if (division && !division->empty()) found.division = *std::move(division);
             return !division;
         };
         auto step = first_step * known;
@@ -253,16 +253,19 @@ private:
             const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
             std::vector<ends> next;
+            bool is_stopped = false;
             for (std::size_t i = 0; i < reached.back().size(); ++i) {
-                if (stop()) return layer_division{};
                 const auto& at = reached.back()[i];
                 for_each_end(at, middle, at_work(r, at.first, objective), [&](ends to, const auto& is_possible) {
                     const auto index = to.first * (pieces() + 1) + to.second;
-                    if (is_reached[index] || !may_hold_rest(r, later, to, middle, objective) || !is_possible()) return;
+                    if (is_stopped || is_reached[index] || !may_hold_rest(r, later, to, middle, objective)) return;
+                    is_stopped = stop();
+                    if (is_stopped || !is_possible()) return;
                     is_reached[index] = true;
                     to.before = i;
                     next.push_back(to);
                 });
+                if (is_stopped) return layer_division{};
             }
             if (next.empty()) return std::nullopt;
             reached.push_back(std::move(next));
@@ -366,6 +369,8 @@ private:
         load.before = earlier.forward / fastest_ + passed.forward;
         load.lifetime = load.forward + load.gradient + (later.forward + later.gradient) / fastest_ +
                         (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
+        // For `span`, time ends with the rank's own last operation, which needn't wait for gradients of later stages.
+        if (!has_heads_ && here.own.gradient <= duration{}) load.lifetime = load.forward;
         load.after = earlier.gradient / fastest_ + passed.gradient;
         load.stash = here.own.kept;
         load.weight_stash = here.own.weight_stash;

@@ -188,7 +188,7 @@ private:
     }
     /// The number of the second stage's stashes that fit beside `n` stashes of the first stage.
     [[nodiscard]] double second_beside(double n) const {
-        return fitting(stages_[1].stash, room_ - n * stages_[0].stash);
+        return fitting(stages_[1].stash, std::max(room_ - n * stages_[0].stash, memory_size{}));
     }
     /// The work of W for the gradients that can't be before a kind.
     [[nodiscard]] duration weights_after(std::size_t kind) const {
@@ -197,7 +197,7 @@ private:
             if (kinds() - 1 - s >= kind) sum += microbatches_ * stages_[s].weight;
         return sum;
     }
-    /// As in `room_of`: the time that a forward waits for memory after the end of a gradient.
+    /// As in `stash_rounds.hpp`: the time that a forward waits for memory after the end of a gradient.
     [[nodiscard]] duration delay(const stage_load& each, double fit) const {
         const auto least = std::min(each.stash, each.weight_stash);
         return fit * each.stash + least > room_ ? std::min(each.weight, each.gradient) : duration{};
