@@ -253,8 +253,8 @@ private:
             const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
             std::vector<ends> next;
-            bool is_stopped = false;
-            for (std::size_t i = 0; i < reached.back().size(); ++i) {
+            bool is_stopped = stop();
+            for (std::size_t i = 0; i < reached.back().size() && !is_stopped; ++i) {
                 const auto& at = reached.back()[i];
                 for_each_end(at, middle, at_work(r, at.first, objective), [&](ends to, const auto& is_possible) {
                     const auto index = to.first * (pieces() + 1) + to.second;
@@ -265,8 +265,8 @@ private:
                     to.before = i;
                     next.push_back(to);
                 });
-                if (is_stopped) return layer_division{};
             }
+            if (is_stopped) return layer_division{};
             if (next.empty()) return std::nullopt;
             reached.push_back(std::move(next));
         }
