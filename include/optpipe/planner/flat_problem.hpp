@@ -33,7 +33,7 @@ class flat_problem {
 public:
     using id = std::int32_t;
     static constexpr id none = -1;
-    static constexpr id slots = static_cast<id>(slot_kinds.size());
+    static constexpr id slot_count = static_cast<id>(slot_kinds.size());
 
     /// How a cell stores its stash, and whether it has I and W instead of a B.
     struct cell_choice {
@@ -106,7 +106,7 @@ public:
         number_channels();
         for (const stage s : p.graph.all_stages())
             add_stage(s);
-        for (id of_slot = 0; of_slot < stages_ * slots; ++of_slot)
+        for (id of_slot = 0; of_slot < stages_ * slot_count; ++of_slot)
             slot_number_.insert(slot_number_.end(), at(microbatches_), of_slot);
         for (const auto& c : p.costs)
             mean_ += c.work().value() / static_cast<double>(3 * stages_);
@@ -163,7 +163,7 @@ public:
     }
 
     [[nodiscard]] id number(id s, operation_kind kind, id m) const {
-        return (s * slots + slot_of(kind)) * microbatches_ + m;
+        return (s * slot_count + slot_of(kind)) * microbatches_ + m;
     }
     [[nodiscard]] id number(const operation& op) const {
         return number(static_cast<id>(op.stage.value()), op.kind, static_cast<id>(op.microbatch.value()));
@@ -178,11 +178,11 @@ public:
     /// A number that identifies the operation's stage and slot. Operations with equal slot numbers differ only in the
     /// microbatch.
     [[nodiscard]] id slot_number(id i) const { return slot_number_[at(i)]; }
-    [[nodiscard]] id slot(id i) const { return slot_number(i) % slots; }
+    [[nodiscard]] id slot(id i) const { return slot_number(i) % slot_count; }
     [[nodiscard]] bool is_forward(id i) const { return slot(i) == slot_of(operation_kind::forward); }
     [[nodiscard]] bool is_gradient(id i) const { return slot(i) == slot_of(operation_kind::backward_input); }
     [[nodiscard]] id microbatch_of(id i) const { return i - slot_number(i) * microbatches_; }
-    [[nodiscard]] id stage_of(id i) const { return slot_number(i) / slots; }
+    [[nodiscard]] id stage_of(id i) const { return slot_number(i) / slot_count; }
     [[nodiscard]] std::size_t cell_of(id i) const { return at(stage_of(i) * microbatches_ + microbatch_of(i)); }
     [[nodiscard]] std::size_t cell_of(stage s, microbatch m) const {
         return s.position() * at(microbatches_) + m.position();
@@ -192,7 +192,7 @@ public:
     /// The operation of the same stage and slot on microbatch `m`.
     [[nodiscard]] id with_microbatch(id i, id m) const { return i + m - microbatch_of(i); }
     /// The operation of the same slot and microbatch, `further` stages later.
-    [[nodiscard]] id on_stage(id i, id further) const { return i + further * slots * microbatches_; }
+    [[nodiscard]] id on_stage(id i, id further) const { return i + further * slot_count * microbatches_; }
 
     /// The index of the facts of an operation, given the choice of its cell.
     [[nodiscard]] id facts_number(id i, cell_choice chosen) const {
@@ -338,7 +338,7 @@ private:
         const id step = op.kind == operation_kind::forward ? -1 : 1;
         const id own = static_cast<id>(op.stage.value());
         for (id other = own + step; other >= 0 && other < stages_; other += step)
-            if (p_->rank_of(stage{other}) == p_->rank_of(op.stage)) return (other - own) * slots * microbatches_;
+            if (p_->rank_of(stage{other}) == p_->rank_of(op.stage)) return (other - own) * slot_count * microbatches_;
         return 0;
     }
     void add_costs(facts& f, const operation& op) {
@@ -412,7 +412,7 @@ public:
     void choose(std::size_t cell, flat_problem::cell_choice chosen) {
         choices_[cell] = chosen;
         const id first = p_->number_in(cell, operation_kind::forward);
-        for (id i = first, slot = 0; slot < flat_problem::slots; ++slot, i += p_->microbatches())
+        for (id i = first, slot = 0; slot < flat_problem::slot_count; ++slot, i += p_->microbatches())
             facts_of_[static_cast<std::size_t>(i)] = p_->facts_number(i, chosen);
     }
     [[nodiscard]] const flat_problem::facts& operator[](id i) const {
