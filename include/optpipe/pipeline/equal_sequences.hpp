@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,19 +25,27 @@ struct equal_sequences {
 namespace detail {
 
 /// Sorts sequences by their costs. Neither of two sequences that cost the same comes before the other.
-template <pipeline_graph Graph> struct cost_comparison {
-    const basic_problem<Graph>* p;
+template <pipeline_graph Graph> class cost_comparison {
+public:
+    explicit cost_comparison(const basic_problem<Graph>& p) : p_{&p} {}
 
     bool operator()(const std::vector<microbatch>& a, const std::vector<microbatch>& b) const {
         if (a.size() != b.size()) return a.size() < b.size();
         for (std::size_t i = 0; i < a.size(); ++i)
-            for (const stage s : p->graph.all_stages()) {
-                const auto& of_a = p->microbatches.factors(s, a[i]);
-                const auto& of_b = p->microbatches.factors(s, b[i]);
-                if (of_a != of_b) return of_a < of_b;
+            for (const stage s : p_->graph.all_stages()) {
+                const auto& of_a = p_->microbatches.factors(s, a[i]);
+                const auto& of_b = p_->microbatches.factors(s, b[i]);
+                if (of_a != of_b) return factors_of(of_a) < factors_of(of_b);
             }
         return false;
     }
+
+private:
+    static auto factors_of(const cost_factors& f) {
+        return std::tie(f.forward, f.backward_input, f.backward_weight, f.memory, f.message);
+    }
+
+    const basic_problem<Graph>* p_;
 };
 
 /// All sequences of the step, grouped by their costs. Each sequence is the list of its slices. Groups are in the order
@@ -44,7 +53,7 @@ template <pipeline_graph Graph> struct cost_comparison {
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;
-    std::map<std::vector<microbatch>, std::size_t, cost_comparison<Graph>> group_of{cost_comparison<Graph>{&p}};
+    std::map<std::vector<microbatch>, std::size_t, cost_comparison<Graph>> group_of{cost_comparison<Graph>{p}};
     for (auto& each : sequences_of(p)) {
         const auto [found, is_new] = group_of.try_emplace(each, groups.size());
         if (is_new) groups.emplace_back();

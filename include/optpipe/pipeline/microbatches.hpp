@@ -20,7 +20,7 @@ struct cost_factors {
     double backward_weight = 1.0; ///< factor on the duration of W
     double memory = 1.0;          ///< factor on all held memory, and on the size and duration of transfers
     double message = 1.0;         ///< factor on the time to send the stage's output, and to return its gradient
-    friend constexpr auto operator<=>(const cost_factors&, const cost_factors&) = default;
+    friend constexpr bool operator==(const cost_factors&, const cost_factors&) = default;
 };
 
 /// A factor of 1 on everything.
