@@ -52,8 +52,8 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
         if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
-    // If a stage keeps the order of microbatches, zero-length transfers of kept stashes keep this order, too. Between
-    // the other transfers of the stage, there is always a place for a zero-length transfer.
+    // If a stage keeps the order of microbatches, zero-length transfers of kept stashes keep this order, too. A
+    // zero-length transfer always has a place between two transfers of the stage.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);

@@ -13,8 +13,8 @@
 namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). The device memory of
-/// stashes rises only at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger
-/// than the restored stash.
+/// stashes rises only at the start of a forward, a reload or a recomputation, and at the start of an I whose
+/// `weight_stash` is larger than the restored stash.
 ///
 /// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
 /// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other
@@ -27,7 +27,7 @@ namespace optpipe::formulation {
 /// memory. The memory of keys, values and edges counts until it is freed, maybe by an operation on another rank. Memory
 /// of keys, values and edges rises at the starts of F and gradients.
 ///
-/// If memory rises twice at one instant, the event that is ordered second counts both rises.
+/// If memory rises at two events at the same time, the second event in the order counts both rises.
 class device_memory {
 public:
     explicit device_memory(model_builder& d)

@@ -12,13 +12,13 @@ namespace optpipe::formulation {
 /// Whether the operations of each kind and stage run in the order of microbatches. The following paragraphs show when
 /// this order excludes no optimum.
 ///
-/// *Without transfers, the order excludes no optimum.* Microbatches cost the same. So in any schedule, the k-th F, the
-/// k-th gradient and the k-th W of every stage can be renumbered as those of microbatch k. The first k forwards of a
-/// stage have k different predecessors on the previous stage, all of which end before the k-th forward starts. Thus the
-/// k-th forward of the previous stage ends in time for the k-th forward of the stage. The same argument applies to
-/// gradients, whose predecessors are the gradients of the next stage and their own forwards, and to weight gradients,
-/// whose predecessors are input gradients. Memory depends only on the number of operations of each kind that have begun
-/// or ended. Thus the renumbered schedule is valid with the same times.
+/// *Without transfers, the order excludes no optimum.* As all microbatches cost the same, any schedule can be
+/// renumbered so that the k-th F, the k-th gradient and the k-th W of every stage belong to microbatch k. The first k
+/// forwards of a stage have k different predecessors on the previous stage, all of which end before the k-th forward
+/// starts. Thus the k-th forward of the previous stage ends in time for the k-th forward of the stage. By the same
+/// argument, the k-th gradient starts after the k-th forward of the stage and the k-th gradient of the next stage. The
+/// k-th weight gradient starts after the k-th input gradient. Memory depends only on the number of operations of each
+/// kind that have begun or ended. Thus the renumbered schedule is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles

@@ -137,8 +137,8 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The least and the most of the amount only consider options
-    /// that offload.
+    /// `of(option)` for options that offload, otherwise 0. The amount's members `least` and `most` only consider
+    /// options that offload.
     template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
         const stage s = t_->stage_of(c);
         auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
@@ -311,8 +311,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// Both functions return an event of a computation. The event `no_earlier(e)` never comes before `e`, and the event
-    /// `no_later(e)` never comes after `e`.
+    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

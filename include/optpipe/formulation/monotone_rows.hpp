@@ -7,10 +7,10 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities in which one of the three orders is known. Each row states that an operation after b comes
-/// after all predecessors of b. For example, "W of b before F of a" implies "I of b before F of a". If microbatches
-/// keep their order, "W of b before F of a" also implies "W of b before F of a + 1" and "W of b − 1 before F of a".
-/// Transfers have monotone rows, too.
+/// Triangle inequalities in which one of the three orders is known. Each row states that an operation that comes after
+/// b also comes after the known predecessors of b. For example, "W of b before F of a" implies "I of b before F of a".
+/// If microbatches keep their order, "W of b before F of a" also implies "W of b before F of a + 1" and "W of b − 1
+/// before F of a". Transfers have monotone rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -45,8 +45,8 @@ private:
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
         return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
-    /// Events that never come before `e`, namely the same event of the next microbatch and, if `e` is the end of an I,
-    /// the end of its W.
+    /// Events that never come before `e`: the same event of the next microbatch, and the end of W if `e` is the end of
+    /// I.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));

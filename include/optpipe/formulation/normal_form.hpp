@@ -91,7 +91,7 @@ private:
             flags[first + m] = old[from[m]];
     }
     /// Numbers interchangeable microbatches in the order in which their operations of this stage and role start.
-    /// Element m is the microbatch that gets the number m.
+    /// Element m of the result is the old index of the microbatch with the new index m.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {
@@ -194,12 +194,12 @@ private:
                 start(role::recompute, c) = start(role::gradient, c);
     }
     /// Places the zero-length transfers of a stage. If microbatches may overtake each other, both transfers of a stash
-    /// come at the end of F. If microbatches keep their order, zero-length transfers keep it, too. An offload comes at
-    /// the later of two times: the end of F, and the end of the previous offload. If the stash of an earlier microbatch
-    /// is being reloaded at that time, the offload comes at the end of that reload instead. A zero-length reload comes
-    /// at the later of two times: its offload, and the end of the previous reload. Thus the zero-length transfers keep
-    /// their order, and don't lie within real transfers of the stage. If transfers are pooled, the zero-length
-    /// transfers come last, at the start of the last gradient.
+    /// come at the end of F. If microbatches keep their order, zero-length transfers keep this order, too. An offload
+    /// comes at the later of two times: the end of F, and the end of the previous offload. If the stash of an earlier
+    /// microbatch is being reloaded at the later time, the offload comes at the end of this reload. A zero-length
+    /// reload comes at the later of two times: its offload, and the end of the previous reload. Thus the zero-length
+    /// transfers keep their order, and don't lie within real transfers of the stage. If transfers are pooled, the
+    /// zero-length transfers come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

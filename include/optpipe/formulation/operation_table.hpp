@@ -29,9 +29,9 @@ inline constexpr std::size_t roles = 6;
 ///
 /// A full backward is an I and, directly after it, its W. If splitting is allowed and `weight_stash` is at most
 /// `activation`, I and W are never worse than a B, because the rank needs the same time and never more memory, and the
-/// gradient is passed on earlier. If `weight_stash` is larger than `activation`, I and W may need too much memory. The
-/// model then also allows one B instead of I and W (`may_be_full`). In a problem without full backwards, a constraint
-/// excludes B on stages for which `may_be_full` is true.
+/// gradient is passed on earlier. If `weight_stash` is larger than `activation`, I and W may need too much memory, so
+/// the model also allows one B (`may_be_full`). In a problem without full backwards, a constraint excludes B on stages
+/// for which `may_be_full` is true.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, all of them are kept, because a schedule without the rank's

@@ -81,8 +81,8 @@ private:
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 
-    /// Reads CBC's format: "Optimal - objective value 17.0", then " 12 x12  3.5  0". Infeasible values start with two
-    /// stars.
+    /// Reads CBC's format: after a line such as "Optimal - objective value 17.0", lines such as " 12 x12  3.5  0".
+    /// Infeasible values start with two stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -95,7 +95,7 @@ private:
             set(name, value);
         }
     }
-    /// Reads SCIP's format: "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
+    /// Reads SCIP's format: after the status and the objective, lines such as "x12   3.5   (obj:1)".
     void read_scip(const std::string& status) {
         if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));

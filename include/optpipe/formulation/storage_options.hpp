@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so all other families of constraints support any list of options.
 ///
-/// If an option of a cell has a recomputation, the model always includes this computation. A recomputation that doesn't
-/// take place has no duration, and comes just before its gradient. Thus the computations of a rank are always totally
-/// ordered, and rows about this order remain valid.
+/// If an option of a cell recomputes the stash, the model always includes the recomputation. A recomputation that
+/// doesn't take place has no duration, and comes just before its gradient. Thus the computations of a rank are always
+/// totally ordered, and rows about this order remain valid.
 ///
 /// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {
@@ -55,8 +55,8 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// Places a recomputation that doesn't take place at the start of the gradient g, with no duration. P_cb = P_gb for
-/// each other computation b of the rank, and E_c is the start of g.
+/// If the recomputation doesn't take place, it ends when its gradient starts, has no duration, and comes before the
+/// same computations as its gradient.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);

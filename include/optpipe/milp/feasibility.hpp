@@ -12,8 +12,8 @@ namespace optpipe::milp {
 ///
 /// A feasible point violates no bound of a variable, and no side of a row, by more than the `slack` of this bound or
 /// side. An integer variable may differ from an integer by at most `integrality`. A row in integer variables with
-/// integral coefficients has no slack. The checker rounds integer variables before it checks a point, and has no
-/// further conditions.
+/// integral coefficients has no slack. The checker applies exactly this definition to a point whose integer variables
+/// it has rounded.
 ///
 /// A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
 ///

@@ -40,8 +40,7 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means that the model is unbounded or infeasible. The model is unbounded if it has a solution when its
-/// costs are left out, and infeasible if it has none.
+/// `unbounded` means that the model is infeasible or, if it has any solution, unbounded.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
@@ -68,8 +67,8 @@ public:
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original model as a row of the reduced model. A point satisfies the new row if and only if the
-    /// restored point satisfies the original row. Empty if no linear row expresses the original row, because presolve
-    /// lost the values of some of its columns.
+    /// restored point satisfies the original row. Empty if no linear row of the reduced model expresses the original
+    /// row.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// The variable in the reduced model, if it still exists there with the same meaning.

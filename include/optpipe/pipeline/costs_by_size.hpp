@@ -96,7 +96,7 @@ OPTPIPE_INLINE std::vector<violation> differences_in_shape(const problem& p, con
     return found;
 }
 
-/// Interpolates linearly between a value of one problem and the same value of another.
+/// Interpolates linearly between the values of one quantity in two problems.
 struct cost_line {
     /// 0 gives the value of the first problem, and 1 gives the value of the second problem.
     double position = 0.0;

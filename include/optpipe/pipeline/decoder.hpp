@@ -85,10 +85,10 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. These
-    /// elements are the layer's input, queries, keys and values, the output of attention, the input of the feed-forward
-    /// part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer
-    /// without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. The
+    /// elements are those of the layer's input, queries, keys and values, the output of attention, the input of the
+    /// feed-forward part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a
+    /// plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
@@ -224,8 +224,8 @@ struct decoder {
         return shares;
     }
     /// The costs of one of the `vocabulary_shards` shards of the output layer. F computes the logits of the shard, and
-    /// is called pass S in Vocabulary Parallelism. I and W together are called pass T, and start when S of all shards
-    /// has ended. The stash consists of the layer's input and the softmax, which are both needed by W.
+    /// is called pass S in Vocabulary Parallelism. I and W together are called pass T, and start when pass S of all
+    /// shards has ended. The stash consists of the layer's input and the softmax, which are both needed by W.
     [[nodiscard]] constexpr stage_costs vocabulary_shard() const {
         const auto time = compute_time(2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards));
         const auto stash = elements(static_cast<double>(layer.hidden) +
@@ -241,7 +241,7 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
+    /// Each row gives options that recompute inside the backward or ahead of the backward, with and without transfers
     /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);

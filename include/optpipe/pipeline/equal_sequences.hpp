@@ -24,7 +24,7 @@ struct equal_sequences {
 
 namespace detail {
 
-/// Sorts sequences by their costs. Neither of two sequences that cost the same comes before the other.
+/// Sorts sequences by their costs. Sequences that cost the same are equivalent.
 template <pipeline_graph Graph> class cost_comparison {
 public:
     explicit cost_comparison(const basic_problem<Graph>& p) : p_{&p} {}

@@ -28,8 +28,8 @@ struct layer_costs {
     /// Device memory for weights, gradients and optimizer state, which is occupied during the entire training.
     memory_size static_memory{};
     /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
-    /// has an option if all of its layers with a backward have an option of the same name. However, a stage lacks the
-    /// option if some of these layers recompute ahead of the backward, and others recompute inside the backward.
+    /// has an option if all of its layers with a backward have an option of the same name. Options of the same name
+    /// can't be combined if some of them recompute ahead of the backward, and some of them inside the backward.
     storage_list<false> storage{};
     /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls. The
     /// remaining time is computation.
@@ -83,7 +83,7 @@ namespace detail {
             both(a.gradients, b.gradients),
             a.kv + b.kv};
 }
-/// Whether one of the options recomputes ahead of the backward, and the other one inside it.
+/// Whether one of the options recomputes ahead of the backward, and the other option recomputes inside the backward.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
     const auto ahead = a.recompute + b.recompute;
     const auto inside = a.backward_extra + b.backward_extra;
@@ -96,8 +96,8 @@ namespace detail {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// For each name that is in both lists, the sum of the two options. Two options aren't summed if one of them recomputes
-/// inside the backward, and the other one ahead of the backward.
+/// The sums of the options that have the same name in both lists. Two options aren't summed if they
+/// `recompute_differently`.
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)

@@ -53,9 +53,9 @@ public:
         layer_division each;
         if (exist()) visit(each, stop, look);
     }
-    /// Calls `look(neighbour)` for every division that results from `of` if one piece moves to another stage. Ends
-    /// early if `stop()` returns true. If the piece can't pass a stage in between, it stays in that stage, and another
-    /// piece moves on instead.
+    /// Calls `look(neighbour)` for every division in which one piece of `of` has moved to another stage. Ends early if
+    /// `stop()` returns true. A piece that can't pass a stage on its way stays there, and the stage passes on another
+    /// piece.
     template <class Look> void for_each_neighbour(const layer_division& of, stop_check stop, const Look& look) const {
         for (std::size_t from = 0; from < stages(); ++from)
             for (std::size_t to = 0; to < stages() && size_of(of, from) > 1; ++to) {
@@ -99,8 +99,8 @@ private:
         return s == stages() ? left == 0 : left >= stages() - s;
     }
     void find_beginnings();
-    /// The step in `some` that moves the piece `wanted`. If no step moves this piece, returns the step that moves the
-    /// last piece of stage `s` if `is_forward` is true, and the first piece of `s` otherwise.
+    /// The step in `some` that moves the piece `wanted`. Without such a step, returns the step with the last piece of
+    /// stage `s` if `is_forward` is true, and with the first piece otherwise.
     [[nodiscard]] const layer_cuts::step& choose(const std::vector<layer_cuts::step>& some, const layer_division& of,
                                                  std::size_t s, std::size_t wanted, bool is_forward) const;
     [[nodiscard]] layer_division moved_forward(layer_division of, std::size_t from, std::size_t to,

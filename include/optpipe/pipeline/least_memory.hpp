@@ -19,8 +19,8 @@ struct least_memory_result {
     /// some stages have only options that offload, and the host is too small for their stashes.
     memory_size needed{};
     /// `options` has the storage option of each of the rank's stages, in model order. `with_options` is the device
-    /// memory that the rank takes with these options. The options meet the rank's limit with the least host memory. If
-    /// no options meet the limit, the rank takes `needed`.
+    /// memory that the rank takes with these options. Among all options that meet the rank's limit, `options` takes the
+    /// least host memory. If no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. The bound can be less than `needed`, which assumes
@@ -167,12 +167,12 @@ private:
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
 /// While the forward or the backward of a stage runs, the stashes of the rank's earlier stages are on the device unless
-/// they are offloaded. So the rank needs the maximum over its stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
-/// that the storage option of stage j leaves on the device. The term a_i is the maximum of two amounts: the memory that
-/// the forward of stage i leaves, and the restored memory of stage i. Without full backwards, a_i is at least the
-/// weight stash of stage i. All transfers together must fit in host memory. `needed` is the least need over all
-/// combinations of options. If more than `most_states` combinations remain after a stage, only the best are kept. For
-/// `lower_bound`, the options are chosen separately for each stage i.
+/// they are offloaded. The rank needs the maximum over its stages i of Σ_{j<i} l_j + a_i, where l_j is the memory that
+/// the storage option of stage j leaves on the device. The term a_i is the maximum of two amounts: the memory that the
+/// forward of stage i leaves, and the restored memory of stage i. Without full backwards, a_i is at least the weight
+/// stash of stage i. All transfers together must fit in host memory. `needed` is the least need over all combinations
+/// of options. If more than `most_states` combinations remain after a stage, only the best are kept. For `lower_bound`,
+/// the options are chosen separately for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

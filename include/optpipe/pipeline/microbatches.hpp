@@ -137,7 +137,7 @@ private:
     /// Factors of microbatches. The list is empty, or has one entry per microbatch, or one per pair of a stage and a
     /// microbatch.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
-    /// The number of each microbatch's sequence, counted from 0 in order; empty if no sequence has several slices.
+    /// For each microbatch, the index of its sequence, from 0; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};
 };
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>

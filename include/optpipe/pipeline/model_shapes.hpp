@@ -46,7 +46,7 @@ inline constexpr decoder llama3_8b{
 inline constexpr decoder llama3_70b{
     .layers = 80, .layer = dense_layer(8192, 64, 8, 128, 28672), .vocabulary = 128256, .sequence = 8192};
 
-/// Qwen3 (arXiv 2505.09388, tables 1 and 2). The first model has 32.8 billion parameters. The second has 235 billion
+/// Qwen3 (arXiv 2505.09388, tables 1 and 2). `qwen3_32b` has 32.8 billion parameters. `qwen3_235b_a22b` has 235 billion
 /// parameters, of which 22 billion are active. The heads together are wider than the hidden size.
 inline constexpr decoder qwen3_32b{
     .layers = 64, .layer = dense_layer(5120, 64, 8, 128, 25600), .vocabulary = 151936, .sequence = 4096};

@@ -29,7 +29,7 @@ struct token_work {
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
 ///     all others       l
 ///
-/// So F and the full backward (I and W together) have the same factor.
+/// The full backward (I and W together) has the same factor as F.
 [[nodiscard]] constexpr cost_factors token_factors(const token_work& work, double attention_share) {
     const double others = (1.0 - attention_share) * work.linear;
     const double attention = attention_share * work.quadratic;

@@ -47,8 +47,8 @@ public:
         for (std::size_t i = 0; i < of_stage_.size(); ++i)
             if (together(s, stage{i})) visit(stage{i}, of_stage_[i].delay);
     }
-    /// Calls `visit(members, delay)` for every group, in the order of the groups' first stages. `members` is the list
-    /// of its stages, in order.
+    /// Calls `visit(members, delay)` for every group, in the order of the groups' first stages. `members` lists the
+    /// group's stages in order.
     template <class Visit> void for_each_group(const Visit& visit) const {
         for (std::size_t i = 0; i < of_stage_.size(); ++i) {
             std::vector<stage> members;

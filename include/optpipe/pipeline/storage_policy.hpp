@@ -87,8 +87,8 @@ struct uniform {
 };
 
 /// Gives the option `name` to the stages with the longest lifespans on each rank (PipeOffload, section on selective
-/// offload). `share` (0 to 1) is the share of the rank's stages that get the option. All other stages of the rank keep
-/// their stashes.
+/// offload). `share` (0 to 1) is the share of the rank's stages that get the option. The remaining stages of the rank
+/// keep their stashes.
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};

@@ -122,8 +122,8 @@ template <class Split = even_layers> struct transformer {
         return result;
     }
 
-    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation). Either all of
-    /// the stash is kept, or one part of the stash is recomputed from the other parts:
+    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation). Either the whole
+    /// stash is kept, or one part of the stash is recomputed:
     ///
     /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |
@@ -132,7 +132,7 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each way can recompute inside the backward or ahead of it, and can be used with or without transfers
+    /// Each row gives options that recompute inside the backward or ahead of the backward, with and without transfers
     /// (`usual_storage`). The stash of the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
@@ -164,7 +164,7 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The ratio k of PipeOffload: the time to move a layer's stash to the host and back, divided by the layer's F + I
-    /// + W. Offloading all stashes costs no time only if this ratio is at most 1. With the defaults, the result is
+    /// + W. If the ratio is above 1, offloading all stashes takes additional time. With the defaults, the result is
     /// formula 1 of the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());

@@ -22,8 +22,8 @@ namespace optpipe {
 }
 
 /// Makes the storage options of a stage. One of the options is `keep`. Each part of the stash that can be recomputed
-/// adds two options: one recomputes the part inside the backward, and the other one (`-ahead`) recomputes it before the
-/// backward. If the rank has a link to the host, each option also has two variants that offload. A variant whose name
+/// adds two options: to recompute the part inside the backward, and to recompute the part ahead of the backward
+/// (`-ahead`). If the rank has a link to the host, each option also has two variants that offload. A variant whose name
 /// ends in `+offload` transfers all of the held memory. A variant whose name ends in `+offload-half` transfers half of
 /// the held memory. The variants of `keep` are called `offload` and `offload-half`.
 class usual_storage {

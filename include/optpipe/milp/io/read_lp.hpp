@@ -15,7 +15,8 @@ namespace optpipe::milp {
 /// if the text is wrong or not linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
-/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
+/// Reads a file, which may be compressed with gzip. Throws the exceptions of `parse_lp`, and `file_error` if the file
+/// can't be read.
 [[nodiscard]] model read_lp(const std::string& path);
 
 } // namespace optpipe::milp

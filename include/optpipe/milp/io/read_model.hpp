@@ -13,7 +13,8 @@ namespace optpipe::milp {
 /// and `parse_mps`.
 [[nodiscard]] model parse_model(std::string_view text, const std::string& source);
 
-/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
+/// Reads a file, which may be compressed with gzip. Throws the exceptions of `parse_model`, and `file_error` if the
+/// file can't be read.
 [[nodiscard]] model read_model(const std::string& path);
 
 } // namespace optpipe::milp

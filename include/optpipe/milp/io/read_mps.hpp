@@ -18,7 +18,8 @@ namespace optpipe::milp {
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
-/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
+/// Reads a file, which may be compressed with gzip. Throws the exceptions of `parse_mps`, and `file_error` if the file
+/// can't be read.
 [[nodiscard]] model read_mps(const std::string& path, mps_format format = mps_format::automatic);
 
 } // namespace optpipe::milp

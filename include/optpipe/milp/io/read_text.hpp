@@ -56,7 +56,7 @@ inline std::string read_bytes(const std::string& path, std::size_t max_bytes) {
 
 #if defined(OPTPIPE_HAS_ZLIB)
 
-/// Inflates concatenated gzip files one after the other, as `gzip -d` does.
+/// Inflates concatenated gzip files, as `gzip -d` does.
 class gunzip {
 public:
     explicit gunzip(std::string_view compressed) {

@@ -82,8 +82,8 @@ private:
             rows_.push_back({r, name, 'G', lower, 0.0});
             rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
         } else {
-            // A reader computes one side from the range and the side that is written. The row is therefore written with
-            // the side from which the other side follows exactly.
+            // A reader computes the second side of the row from the written side and the range. The lower side is
+            // written if `lower + range` is exactly `upper`.
             const double range = upper - lower;
             const bool from_below = lower + range == upper;
             rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});

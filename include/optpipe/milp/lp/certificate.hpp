@@ -48,8 +48,8 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 
 /// A lower bound on the program's optimum from arbitrary multipliers of its rows. The bound is the Lagrangian bound,
 /// lowered by all rounding errors of its computation. In one case, the bound isn't safe: a reduced cost that is tiny
-/// compared with the costs counts as 0 if its column has no bound. A safe bound would need exact arithmetic in this
-/// case. If `with_costs` is false, the costs are left out.
+/// compared with the costs counts as 0 if its column has no bound, because a safe bound would need exact arithmetic. If
+/// `with_costs` is false, the costs are left out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,
                                             lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {
@@ -95,7 +95,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must
-/// exceed `tolerance` times the largest multiplier. A lower bound above the upper bound is also a proof.
+/// exceed `tolerance` times the largest multiplier. Returns true if a lower bound is above its upper bound.
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;

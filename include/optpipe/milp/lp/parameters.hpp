@@ -27,7 +27,7 @@ struct simplex_parameters {
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
     /// The dual ratio test chooses the last group of breakpoints whose best pivot is at least this share (0 to 1) of
-    /// the largest pivot of all groups. Later groups give longer steps.
+    /// the largest pivot of all groups. A later group gives a longer step.
     double share_of_largest_pivot = 0.1;
     /// Factor by which each group of breakpoints reaches farther than the group before it. The next group is formed
     /// only if all variables of the current group flip to their other bounds.
@@ -72,8 +72,9 @@ struct simplex_parameters {
     /// and the expected density of the result is below `sparse_result`.
     double sparse_input = 0.05;
     double sparse_result = 0.1;
-    /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. A result without a list of
-    /// nonzeros multiplies the expected density by `density_doubt`, so that a later solve lists the nonzeros again.
+    /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. After a solve that doesn't
+    /// list its nonzeros, the expected density is multiplied by `density_doubt`, so that a later solve lists them
+    /// again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
     /// The pivot row is computed in one of three ways, depending on the density of the row of the inverse. If the

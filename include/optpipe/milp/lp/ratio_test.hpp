@@ -91,8 +91,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Moves the candidates with ratios up to theta to the front. At least one candidate is moved, because rounding
-    /// might exclude all. Returns the end of the moved candidates.
+    /// Moves the candidates with ratios up to theta to the front. At least one candidate is moved, even if rounding
+    /// would exclude all candidates. Returns the end of the moved candidates.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)

@@ -47,7 +47,7 @@ public:
     /// Adds the new columns at the end of the program. The new columns are nonbasic, and the scale factors of the rows
     /// don't change, so the factors of the basis stay valid.
     void append_columns(const linear_program& program);
-    /// Makes all slacks basic. If `crash` is true, starts from a triangular basis instead.
+    /// Makes all slacks basic, or starts from a triangular basis if `crash` is true.
     void reset_basis(const linear_program& program, bool crash);
     /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
     /// variables are basic, slacks are added. Variables that were basic before keep their weights.

@@ -67,7 +67,7 @@ public:
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
     /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result is close to the
-    /// optimum, unless a larger reduced cost has the wrong sign within the tolerance.
+    /// optimum, unless a reduced cost that isn't a rounding error has the wrong sign within the tolerance.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }

@@ -24,8 +24,8 @@ struct solution {
     [[nodiscard]] std::size_t bytes() const {
         return bytes_of(primal, row_activity, duals, reduced_costs, activity_sizes, reduced_sizes);
     }
-    /// For each activity and reduced cost, the sum of the magnitudes of its terms, to which its rounding error is
-    /// proportional.
+    /// For each activity and reduced cost, the sum of the magnitudes of its terms. The rounding error is proportional
+    /// to this sum.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;
 };

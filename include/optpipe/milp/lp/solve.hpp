@@ -244,8 +244,8 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// Shifted costs alone may lift the method's objective above the cutoff. The objective therefore only decides when to
-/// try a proof.
+/// Shifted costs alone may lift the method's objective above the cutoff, so the objective only decides when to try a
+/// proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

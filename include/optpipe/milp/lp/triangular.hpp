@@ -76,7 +76,7 @@ private:
     std::vector<frame> stack_;
 };
 
-/// Whether to find the nonzeros of the result first, instead of running through all pivots.
+/// Whether the result is expected to be sparse enough to find its nonzeros first.
 [[nodiscard]] inline bool is_hyper_sparse(const work_vector& x, double expected) {
     return expected < parameters.sparse_result && x.density() < parameters.sparse_input;
 }

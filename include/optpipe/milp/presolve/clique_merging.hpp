@@ -23,8 +23,8 @@ struct clique_row {
     std::vector<std::size_t> literals; ///< numbers of the literals, sorted: 2 x stands for x, and 2 x + 1 for 1 - x
 };
 
-/// Enlarges a clique by the literals that exclude each of its members, if the larger clique makes other rows redundant.
-/// If a literal excludes each member of an equation, the literal is false.
+/// Enlarges a clique by literals that exclude all of its members, if the larger clique makes other rows redundant. A
+/// literal that excludes all members of an equation is false.
 class clique_merging {
 public:
     static constexpr std::string_view name = "clique merging";

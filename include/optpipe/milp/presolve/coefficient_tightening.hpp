@@ -70,8 +70,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the largest value of the sum of the other terms.
-    /// While the column is at the bound where its term is largest, the new row limits the other columns as the old row
-    /// did. If the column is one step away from this bound, `others` can just reach the side of the new row.
+    /// At the bound where the column's term is largest, the row leaves the other terms as much room as before. One step
+    /// away from this bound, the row leaves just enough room for `others`.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Uses an equation of two columns to eliminate one of them. An integer variable is eliminated only if every integer
-/// value of the other column gives it an integral value.
+/// Uses an equation of two columns to eliminate one of them. An integer variable is eliminated only if its value is
+/// integral for every integer value of the other column.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 

@@ -11,8 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Merges two columns that are multiples of each other, in all rows and in cost, into one column for their sum. Every
-/// value of the merged column must be a sum of values of the two columns.
+/// Merges two columns that are multiples of each other in all rows and in cost. Every value of the merged column must
+/// be a sum of values of the two columns.
 struct duplicate_columns {
     static constexpr std::string_view name = "duplicate columns";
 

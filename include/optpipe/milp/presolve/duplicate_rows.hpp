@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Finds two rows that are multiples of each other. One row is removed, and the other row gets the tighter bounds of
-/// both.
+/// Finds two rows that are multiples of each other, removes one of them, and gives the tighter bounds to the remaining
+/// row.
 struct duplicate_rows {
     static constexpr std::string_view name = "duplicate rows";
 

@@ -15,10 +15,10 @@
 
 namespace optpipe::milp::presolving {
 
-/// Eliminates columns whose bounds follow from their rows, so that they are effectively free. An equation that contains
-/// an effectively free column determines the column's value. Equation and column are removed unless the other rows get
-/// much longer. A column whose bound depends on an integer variable isn't removed, for example the flow of an arc that
-/// can be closed. Cuts need the bounds of single columns, not a bound of a sum of columns.
+/// Eliminates columns that are effectively free, because their rows imply their bounds. An equation that contains an
+/// effectively free column determines the column's value. The equation and the column are removed unless the remaining
+/// rows get much longer. A column whose bound depends on an integer variable isn't removed, for example the flow of an
+/// arc that can be closed. Cuts need the bounds of single columns, not a bound of a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";

@@ -23,10 +23,9 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient.
-    /// `least_singleton_pivot` is the share if the row of the pivot stays. `least_pivot` is the share if the row of the
-    /// pivot is added to other rows. The coefficients of an equation of two columns differ at most by the factor
-    /// `largest_ratio`.
+    /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient:
+    /// `least_pivot` if the pivot's row is added to other rows, otherwise `least_singleton_pivot`. The coefficients of
+    /// an equation of two columns differ at most by the factor `largest_ratio`.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;

@@ -61,7 +61,7 @@ struct activity_range {
     }
 
 private:
-    /// Sums of integers below this are exact.
+    /// Sums of integers below this magnitude are exact.
     static constexpr double largest_exact = 1e15;
 
     void add_end(double part, double& sum, std::size_t& open) {

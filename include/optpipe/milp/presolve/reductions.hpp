@@ -18,7 +18,7 @@
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
 /// undo, which computes the column's value from the remaining columns. The function `leave` of an undo eliminates the
-/// column from a row. `leave` returns false if no linear row without the column has the same meaning.
+/// column from a row, and returns false if no linear row can replace the row.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -66,7 +66,7 @@ struct fix_column {
     }
 };
 
-/// Replaces x by constant + terms. Contract: the bounds of the other columns already imply the bounds of x.
+/// Replaces x by constant + terms. Contract: the bounds of the columns in `terms` imply the bounds of x.
 struct substitute_column {
     variable x;
     std::vector<term> terms;
@@ -218,7 +218,7 @@ struct merge_columns {
             values[kept.position()] = sum - factor * value;
         }
         /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient.
-        /// A row with any other coefficient can't be expressed in terms of the new column.
+        /// Only such a row can be expressed in terms of the new column.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -333,8 +333,7 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Reductions of one proposal, applied one after the other. The steps are applied only if none of the listed rows and
-/// columns has changed since the proposal.
+/// Reductions that are applied in sequence if none of the listed rows and columns has changed since the proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

@@ -12,9 +12,8 @@
 namespace optpipe::milp::presolving {
 
 /// Reduces continuous columns that occur in only one row. If the row is an equation, the column's cost moves to the
-/// other columns of the row. A column without a cost is replaced by wider bounds of the row. If a column has a cost,
-/// and only the row stops it in its cheaper direction, the row becomes an equation, which can determine the column's
-/// value later.
+/// other columns of the row. A column without a cost is replaced by wider bounds of the row. If only the row limits how
+/// cheap a column can be, the row becomes an equation.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;

@@ -58,8 +58,8 @@ private:
             return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
         });
     }
-    /// Fixes x at the value that an equation gives. Proposes bounds instead if the value is outside of the bounds of x
-    /// by more than `noise`, or if an error of `noise` in x isn't negligible.
+    /// Fixes x at the value that an equation gives. Only sets bounds of x in two cases: the value is outside of the
+    /// bounds by more than `noise`, or an error of `noise` in x isn't negligible.
     static reduction fix(const reducible& m, variable x, double value, double noise) {
         const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
         if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))

@@ -53,7 +53,7 @@ struct context {
     std::function<void()> on_incumbent;
     /// The difference between an objective in `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
+    /// Added to an objective in `incumbents` to get the objective that the user sees, apart from its sign.
     double offset = 0.0;
     /// The worst objective that still interests the search, on the scale of the objectives in `incumbents`.
     double ceiling = infinity;
@@ -77,8 +77,8 @@ struct context {
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the
-    /// user sees, because presolve may have added a far larger constant. The slack is at least the rounding error of
-    /// the problem's own objective.
+    /// user sees. The search's own objective may include a far larger constant from presolve. The slack is at least the
+    /// rounding error of the problem's own objective.
     [[nodiscard]] double objective_slack(double objective) const {
         return std::max(instance->tolerances.objective_slack(objective + shift + offset),
                         noise_of_sum(std::abs(objective)));

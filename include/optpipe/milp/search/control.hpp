@@ -23,8 +23,8 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the outer search if this search is part of another. The outer control also counts the
-    /// memory of this search.
+    /// If this search is a part of another search, `above` is the control of that search, and also counts this search's
+    /// memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},

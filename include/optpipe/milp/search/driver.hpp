@@ -60,9 +60,9 @@ public:
 private:
     /// Searches again after a search that found no point. The second search moves sides of rows and bounds of columns
     /// outwards by a part of their tolerance. The model is infeasible only if the second search finds no point, either.
-    /// Points may violate the moved sides and bounds by no more than the rest of the tolerance. The second search may
-    /// use one node more than the first. The second search runs no conflict search, because conflict search has no node
-    /// limit.
+    /// Points may violate the moved sides and bounds by no more than the remaining part of the tolerance. The second
+    /// search may use one node more than the first. The second search runs no conflict search, because conflict search
+    /// has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;

@@ -13,8 +13,8 @@ namespace optpipe::milp {
 ///
 /// *Semantics.* A point has one value per variable of the user's model. Hooks may be called from several threads at
 /// once, so they are const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The
-/// results of `cuts_at` and `objective_bound` are trusted. There must be an optimal solution that satisfies all cuts. A
-/// cut isn't a constraint: every point that satisfies the model is a solution, even if it violates a cut.
+/// results of `cuts_at` and `objective_bound` are trusted. At least one optimal solution must satisfy all cuts. A cut
+/// isn't a constraint: every point that satisfies the model is a solution, even if it violates a cut.
 
 /// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {

@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A row's lower side, divided by `unit` and rounded to an integer. A side within noise of an integer is rounded to
-/// this integer. Any other side is rounded up.
+/// A row's lower side, divided by `unit`, and rounded to the nearest integer if the difference is only noise, otherwise
+/// rounded up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -142,8 +142,8 @@ private:
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
     /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
-    /// common divisor leaves the divisor unchanged, and is rounded to the multiple later. Rounding a bound only removes
-    /// noise: if rows are integral, a point stays feasible if all of its columns are rounded in the same way.
+    /// common divisor leaves the divisor unchanged, and is rounded to the multiple later. Rounding the bounds only
+    /// removes noise: a feasible point whose columns are rounded like the bounds still satisfies integral rows.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

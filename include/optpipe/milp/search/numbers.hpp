@@ -15,8 +15,8 @@ struct numbers {
     double zero = 1e-9;
     /// Users compute the sides of rows, so the side of a row may have an error of `noise`. The error of a large row
     /// side may be `noise` · `noise_share` times the side's magnitude. A contradiction by no more than this error
-    /// doesn't prove infeasibility. The error of presolve's own arithmetic isn't included, because it is known row by
-    /// row.
+    /// doesn't prove infeasibility. Errors of presolve's arithmetic are known row by row, and aren't included in
+    /// `noise`.
     double noise = 1e-9;
     double noise_share = 1e-3;
     /// A bound of a continuous column is tightened only by more than this share (0 to 1) of the distance to the

@@ -17,7 +17,7 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model. However, for any values of the integer variables, some best point has an
+    /// The column is continuous in the model, but for any values of the integer variables, some best point has an
     /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
     /// search never branches on an implied column.
     implied,

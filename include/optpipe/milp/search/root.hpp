@@ -37,9 +37,9 @@ struct root_parameters {
     /// Limits of the prover's first run, which comes before the relaxation.
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
-    /// The effort of the first run is limited to this multiple of the relaxation's expected effort (1 if there are
-    /// continuous columns). The run is limited because the relaxation alone may solve the problem. The limit is at
-    /// least `least_first_visits`, which takes a few hundredths of a second.
+    /// The effort of the first run is limited to this multiple of the relaxation's expected effort, or to the expected
+    /// effort itself if there are continuous columns. The run is limited because the relaxation alone may solve the
+    /// problem. The limit is at least `least_first_visits`, which takes a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
     /// Number of row visits in the prover's first run if there is a second thread. The number is small, because the
@@ -253,8 +253,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Divides the heuristics that find first points among the workers. If a point is already known, the second worker
-    /// improves this point instead. Threads without a worker continue the proof.
+    /// Divides the heuristics for first points among the workers. If a point is already known, the second worker
+    /// improves this point. Threads without a worker continue the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {

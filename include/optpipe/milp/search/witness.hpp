@@ -14,7 +14,7 @@ namespace optpipe::milp {
 /// A known best point, for tests. A search must not cut off this point before it has an equally good incumbent.
 ///
 /// *Semantics.* `active()` tells whether there is a witness point. `point()` returns the point, with one value per
-/// variable. `cut_off(place)` is called if the search cuts off the point in the part that `place` names.
+/// variable. The search calls `cut_off(place)` if it cuts off the point, where `place` names a part of the search.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
     { W::active() } -> std::same_as<bool>;
     { w.point() } -> std::convertible_to<std::span<const double>>;

@@ -30,7 +30,7 @@ enum class search_outcome : unsigned char {
 /// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
     /// Unit of the random initial activities, which make runs with different seeds differ. Each initial activity is at
-    /// most 1000 · `tie_breaker`, which is less than one conflict adds to an activity.
+    /// most 1000 · `tie_breaker`, which is less than the increase of an activity at one conflict.
     double tie_breaker = 1e-6;
     /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.

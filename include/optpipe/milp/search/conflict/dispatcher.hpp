@@ -26,7 +26,7 @@ public:
     [[nodiscard]] bool has_start_columns() const { return !orders_.start_columns().empty(); }
     [[nodiscard]] std::size_t bytes() const { return orders_.bytes() + bytes_of(noise_); }
 
-    /// Changes the rule. The first few rules are deterministic. Later rules add random numbers to the keys.
+    /// Changes the rule. The first few rules are deterministic. All later rules add random numbers to the keys.
     void change_rule(const domains& d, random_numbers& random) {
         constexpr double shares[] = {0.0, 0.05, 0.2, 0.5, 1.0};
         constexpr double noise_share = 0.03; // a share of the width of the widest column

@@ -97,8 +97,8 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// The number of conflicts and points since the last progress, or the effort since the last progress (converted to
-    /// conflicts), whichever is larger.
+    /// The larger of two numbers: the conflicts and points since the last progress, and the effort since the last
+    /// progress, converted to conflicts.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
@@ -132,7 +132,7 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until about `conflicts` conflicts or `visits` row visits have passed, the prover is done or stuck, or
+    /// Works for about `conflicts` conflicts or `visits` row visits. Ends early if the prover is done or stuck, or if
     /// `leave` is set.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;

@@ -114,7 +114,7 @@ struct cut {
     return sum;
 }
 
-/// All cuts found, except the cuts in the relaxation. A cut that is violated again returns to the relaxation. A cut
+/// All cuts found, except the cuts in the relaxation. A cut returns to the relaxation if it is violated again. A cut
 /// that hasn't been violated for several rounds is deleted.
 class cut_pool {
 public:

@@ -20,10 +20,10 @@ namespace optpipe::milp::search {
 /// Cut-set inequalities (Magnanti, Mirchandani and Vachani, 1995) of networks that are hidden in the rows. The networks
 /// are found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow
 /// into a set of nodes. Rows are nodes. A non-integer column in two rows is an arc, which leads from the row where its
-/// scaled coefficient is negative to the row where it is positive. A non-integer column in a single row connects that
-/// row with the outside. For each node with a demand, the first cut is a minimum cut of the capacities that are open at
-/// the point. The arcs of each cut are then opened to find the next cut behind it (the nested cuts and the creep flow
-/// of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
+/// scaled coefficient is negative to the row where this coefficient is positive. A non-integer column in a single row
+/// connects that row with the outside. For each node with a demand, the first cut is a minimum cut of the capacities
+/// that are open at the point. Opening the arcs of a cut leads to the next cut behind it (the nested cuts and the creep
+/// flow of Koch and Martin, 1998). For each cut, the rows of the nodes behind it are summed and rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)

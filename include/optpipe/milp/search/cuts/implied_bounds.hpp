@@ -74,9 +74,9 @@ private:
     }
     /// Bounds are kept only for non-integer columns, because most bounds of integer variables follow from the rows.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
-    /// The cut -y + (implied - root) x <= -root. The cut says that y is at least `root`. If x is 1, the cut says that y
-    /// is at least `implied`. Here y is the column of `b`, or its negative if `b` is an upper bound. The binary x is
-    /// column `j` if `one` is true, and the complement of column `j` otherwise.
+    /// The cut -y + (implied - root) x <= -root: y is at least `root`, and at least `implied` if x is 1. The variable y
+    /// is the column of `b`, or the negative of that column if `b` is an upper bound. The binary x is column `j` if
+    /// `one` is true, and the complement of column `j` otherwise.
     static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
         cut c;
         c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});

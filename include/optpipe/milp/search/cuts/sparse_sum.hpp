@@ -34,7 +34,7 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> touched() const { return touched_; }
 
 private:
-    /// Relative rounding error of sums of doubles. The value is large enough for sums of computed coefficients, too.
+    /// Relative rounding error of sums of doubles, including sums of computed coefficients.
     static constexpr double rounding = 1e-11;
 
     std::vector<double> values_, sizes_;

@@ -37,8 +37,8 @@ struct tree_search_parameters {
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Number of conflicts without progress after which the prover gets only half of the tree's effort. With fewer
-    /// conflicts, the prover gets as much effort as the tree.
+    /// The prover gets as much effort as the tree, but only half of the tree's effort after this number of conflicts
+    /// without progress.
     std::size_t stall_limit = 2'000;
     /// Largest number of global bounds that are kept until all workers have applied them. Bounds beyond this number are
     /// dropped.
@@ -132,7 +132,8 @@ private:
         wake_.notify_all();
     }
     /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress,
-    /// with the same share of effort as on one thread. Other threads run the prover if the tree has no nodes for them.
+    /// and gives it the same share of effort as a search on one thread. Other threads run the prover if the tree has no
+    /// nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;

@@ -7,8 +7,8 @@
 
 namespace optpipe::milp::search {
 
-/// One bound of a column. `2 j` is the lower bound of column j, and `2 j + 1` is the negative of its upper bound. Lower
-/// bounds and negated upper bounds can only rise, so the same code works for both kinds.
+/// One bound of a column. `2 j` is the lower bound of column j, and `2 j + 1` is the negative of its upper bound. The
+/// negative of an upper bound only rises, as lower bounds do, so the same code handles lower and upper bounds.
 using bound_index = std::uint32_t;
 
 [[nodiscard]] constexpr bound_index lower_of(std::size_t column) { return static_cast<bound_index>(2 * column); }

@@ -114,8 +114,8 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Whether to search the up child first. The up child is first if the integer above is nearer than the integer
-    /// below, or farther away by at most the margin.
+    /// Whether to search the up child first. The up child is first unless the integer above is farther away than the
+    /// integer below by more than the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,

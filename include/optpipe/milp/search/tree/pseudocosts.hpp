@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::size_t reliability(std::size_t column) const {
         return std::min(count(column, false), count(column, true));
     }
-    /// The column's mean cost per unit of distance. For a column without observations, the mean over all columns.
+    /// The column's mean cost per unit of distance, or the mean over all columns if the column has no observations.
     [[nodiscard]] double unit(std::size_t column, bool up) const {
         const auto& all = sides_[up ? 1 : 0];
         const auto& own = all.of[column];

@@ -368,8 +368,8 @@ private:
 
     /// Branches on the first unfixed integer variable when the relaxation has given no point. The branches halve the
     /// variable's domain. If this domain is infinite and would be divided at a huge value, the node stays unresolved.
-    /// The bound of the search never rises above the bound of an unresolved node, so that searching the remaining
-    /// values doesn't count as a proof.
+    /// The bound of the search never rises above the bound of an unresolved node, because the node may still have
+    /// points.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
