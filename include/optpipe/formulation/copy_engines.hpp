@@ -25,8 +25,7 @@ inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) 
     if (t.role_of(a) == t.role_of(b)) return true;
     const auto out = t.role_of(a) == role::offload ? a : b;
     const auto in = out == a ? b : a;
-    return t.microbatch_of(out) < t.microbatch_of(in); // whether the reload comes before the offload of the later
-                                                       // microbatch
+    return t.microbatch_of(out) < t.microbatch_of(in); // whether the reload comes before the later microbatch's offload
 }
 
 /// Whether transfer a can come before transfer b if both take place.

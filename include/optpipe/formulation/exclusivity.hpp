@@ -14,8 +14,8 @@ inline bool is_aligned(const operation_table& t, operation_id a, operation_id b)
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
 }
 
-/// If the backwards of a stage may be full, makes the weight gradients of its split backwards follow the order of their
-/// input gradients.
+/// Two split backwards have the same order of input gradients and of weight gradients, on a stage whose backwards may
+/// also be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };

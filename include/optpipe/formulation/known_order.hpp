@@ -28,7 +28,7 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 /// `span`, each rank runs for at most `horizon`. If the predecessor of rank r's first F runs on rank q, then rank r
 /// starts before rank q ends, because a gradient returns from r to q. Thus rank r ends at most `horizon` later than
 /// rank q. If the problem isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle
-/// time takes no longer than all operations and messages one after the other.
+/// time takes no longer than all operations and messages in succession.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);

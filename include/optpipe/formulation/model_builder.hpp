@@ -156,8 +156,8 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// Returns the literal for "a comes before b if both take place", where a and b are transfers that exclude each
-    /// other. Returns nothing for any other pair of operations.
+    /// The literal for "a comes before b if both take place". Empty if a and b aren't transfers that exclude each
+    /// other.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;

@@ -24,7 +24,6 @@ inline void add_objective(model_builder& d) {
                 s.add(-1.0, d.first_starts[r.position()]);
                 d.add_row(family::objective, s, 0.0, milp::infinity);
             }
-            // If the backward isn't split, only operations on other ranks may follow.
             if (!is_last) continue;
             sum s;
             s.add(1.0, d.objective);

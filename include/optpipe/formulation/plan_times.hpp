@@ -24,8 +24,8 @@ struct plan_times {
         return t.stored(t.stage_of(c), storage[c]);
     }
     [[nodiscard]] bool is_offloaded(const operation_table& t, cell c) const { return stored(t, c).offloads(); }
-    /// Whether the schedule contains the operation. A schedule lacks the transfers and recomputations that a stash's
-    /// option doesn't have, and the weight gradients of full backwards.
+    /// Whether the schedule contains the operation. A full backward has no separate weight gradient, and a stash has
+    /// only the transfers and the recomputation of its option.
     [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         if (!t.exists(a)) return false;

@@ -112,7 +112,8 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// Reads GLPK's format: "s mip rows columns o 17", then "j 3 25.5", where 3 is the number of a column.
+    /// Reads GLPK's format: after lines such as "s mip rows columns o 17", lines such as "j 3 25.5", where 3 is the
+    /// number of a column.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};

@@ -10,10 +10,11 @@ namespace optpipe::formulation {
 
 /// Adds rows for pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time
 /// (`microbatch_order` shows why this is valid for computations). Only the number of stashes matters, not their
-/// microbatches. A gradient or an offload takes a stash, and an ended forward or reload provides a stash. At the start
-/// of a gradient or an offload, no more stashes have been taken than provided. Every valid schedule gives a solution
-/// with the same times, because the j-th offload starts after j forwards have ended, and the j-th reload starts after j
-/// offloads have ended. Counted from the end of the step, the j-th reload of a stage comes before the j-th gradient.
+/// microbatches. A gradient or an offload takes a stash, and an ended forward or reload provides a stash. When a
+/// gradient or an offload starts, the number of taken stashes is at most the number of provided stashes. Every valid
+/// schedule gives a solution with the same times, because the j-th offload starts after j forwards have ended, and the
+/// j-th reload starts after j offloads have ended. Counted from the end of the step, the j-th reload of a stage comes
+/// before the j-th gradient.
 ///
 /// In the pooled relaxation, a transfer has no microbatch, so transfers on different stages are independent of each
 /// other.

@@ -62,7 +62,7 @@ struct statistics {
     std::size_t cuts = 0;
     std::size_t restarts = 0;
     std::size_t solutions = 0;
-    /// Peak memory in bytes. The same memory is counted as for `solve_options::memory_limit`.
+    /// Peak memory in bytes, counted as for `solve_options::memory_limit`.
     std::size_t memory = 0;
     double seconds = 0.0;
     std::vector<gap_sample> history;

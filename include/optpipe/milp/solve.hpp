@@ -56,8 +56,7 @@ template <class A> concept search_arena = requires(A& arena, result (*search)())
 /// Branch and bound on linear relaxations, combined with a search that propagates and learns from conflicts. Runs in
 /// the caller's arena, and uses at most as many threads as the arena has.
 ///
-/// The result's incumbent passes `check` on `m` with the options' tolerance. The result's bounds are valid within the
-/// options' tolerance, too.
+/// Within the options' tolerance, the result's incumbent passes `check` on `m`, and the result's bounds are valid.
 template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
 result solve(Arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
              const W& known = {}) {

@@ -166,8 +166,8 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Number of bytes per parameter. The first number is for the weight and its gradient, and the second is for the
-    /// optimizer state. The defaults are for Adam with mixed precision.
+    /// Number of bytes per parameter for the weight and its gradient (`bytes_per_parameter`), and for the optimizer
+    /// state (`optimizer_bytes_per_parameter`). The defaults are for Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.

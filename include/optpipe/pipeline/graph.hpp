@@ -43,7 +43,7 @@ public:
     [[nodiscard]] constexpr std::size_t cells() const { return stages() * microbatches(); }
     [[nodiscard]] constexpr rank rank_of(stage s) const { return placement_.rank_of(s, ranks()); }
     [[nodiscard]] constexpr const Placement& placement() const { return placement_; }
-    /// Whether every stage feeds the next one, and no other.
+    /// Whether every stage feeds the next stage, and no other stage.
     [[nodiscard]] constexpr bool is_chain() const { return edges_.is_chain(); }
     /// Calls `visit(const edge&)` for the edges that lead to the stage.
     template <class Visit> constexpr void for_each_edge_into(stage s, const Visit& visit) const {

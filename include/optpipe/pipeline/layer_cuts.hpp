@@ -116,8 +116,8 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// `entered_` has each node's number in the order of visits, counted from 1. `lowest_` has, for each node, the
-    /// least number of an open node that can be reached from it.
+    /// `entered_[node]` is the node's number in the order of visits, counted from 1. `lowest_[node]` is the least
+    /// number of an open node that can be reached from `node`.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
     std::vector<bool> is_open_;

@@ -75,7 +75,7 @@ template <pipeline_graph Graph, class Policy>
 /// that the costs describe. By default, the planner decides for each stash whether to keep or to offload all of it.
 /// `limit` is the device memory of each rank for stashes. `limit` doesn't include weights, gradients and optimizer
 /// state. If the model has the members `p2p()` (the time between any two ranks), `time_unit` or `memory_unit`, they are
-/// used. All other fields keep their defaults and are public.
+/// used. All remaining fields of the problem keep their defaults, and can be changed.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

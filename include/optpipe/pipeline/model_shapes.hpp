@@ -34,7 +34,7 @@ namespace optpipe::model_shapes {
     return dense;
 }
 
-/// Llama 2 (arXiv 2307.09288): 6.7 and 13.0 billion parameters.
+/// Llama 2 (arXiv 2307.09288), with 6.7 and 13.0 billion parameters.
 inline constexpr decoder llama2_7b{
     .layers = 32, .layer = dense_layer(4096, 32, 32, 128, 11008), .vocabulary = 32000, .sequence = 4096};
 inline constexpr decoder llama2_13b{

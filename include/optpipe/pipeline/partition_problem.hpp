@@ -165,7 +165,8 @@ inline void run_at_speed(problem& p, stage s, double speed) {
     p.set_stage(s, costs, options);
 }
 
-/// Adds the pairs that save time. Contract: the stages of `p` have the costs of these layers at the speeds of `given`.
+/// Adds the pairs that save time. Contract: the stages of `p` have the costs of the layers in `layers_of` at the speeds
+/// of `given`.
 inline void add_pairs(problem& p, const partition_problem& given,
                       const per_stage<std::vector<std::size_t>>& layers_of) {
     const layer_pairing pairing{given.layers, given.contention, given.layer_pairs};

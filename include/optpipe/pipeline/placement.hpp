@@ -24,8 +24,8 @@ template <class P> concept has_rank_of = requires(const P& p, stage s, std::size
 
 /// Defines which rank holds which stage.
 ///
-/// Semantics: `stages(R)` is the number of stages on R ranks. `rank_of(s, R)` is below R for every stage s, and always
-/// the same. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic` if it isn't known (always for R =
+/// Semantics: `stages(R)` is the number of stages on R ranks. `rank_of(s, R)` is below R for every stage s, and doesn't
+/// change. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic` if it isn't known (always for R =
 /// `dynamic`).
 template <class P> concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
 

@@ -131,7 +131,7 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// Whether a schedule may have full backwards (B). Set it to false if the system that runs the schedule executes B
+    /// Whether a schedule may have full backwards (B). Should be false if the system that runs the schedule executes B
     /// as I and then W. If false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
@@ -216,8 +216,8 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         return storage[s][option];
     }
-    /// The stage's first option that moves the whole stash to the host and recomputes nothing. In a schedule, a
-    /// transfer that names no option means this option.
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing. A stash has this option
+    /// if its transfers in a schedule name no option.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
@@ -280,9 +280,8 @@ template <pipeline_graph Graph> struct basic_problem {
         return longest;
     }
     /// The scale for comparisons of memory. The scale is the largest of these amounts: the stashes, `kv`, `held` of the
-    /// edges, the memory of the pairs, and the limits of device memory. A limit counts for no more than the sum of all
-    /// stashes of its rank, so that a huge number meant as "no limit" doesn't make the comparisons on other ranks too
-    /// coarse.
+    /// edges, the memory of the pairs, and the limits of device memory. The limit of a rank counts for no more than the
+    /// sum of the rank's stashes, because a huge limit may stand for "no limit".
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());

@@ -38,7 +38,7 @@ struct token_work {
 }
 
 /// Returns the length x of the first part of a sequence whose forward takes `time`. Lengths and times are relative to
-/// the sequence for which the stages' costs are given. The result is the positive root of
+/// the sequence for which the stages' costs are given. The result is the positive root of this equation,
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -204,7 +204,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
 
 /// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
-/// last slices may also end at other places. Contract: `k * multiple` ≤ `tokens`.
+/// last slices may end between two multiples. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {

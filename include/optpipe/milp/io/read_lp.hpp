@@ -68,8 +68,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. If the token shows that the text isn't linear, the error says so. In all other cases,
-    /// the error gives `reason`.
+    /// Refuses the current token. The error gives `reason`, unless the token shows that the text isn't linear.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -224,8 +223,8 @@ private:
         return relation == kind::at_most ? kind::at_least : relation == kind::at_least ? kind::at_most : relation;
     }
 
-    /// Sets the sides of a row according to `body relation side`. Refuses a constant in the body, because some programs
-    /// move the constant to the other side, and other programs ignore it.
+    /// Sets the sides of a row according to `body relation side`. Refuses a constant in the body, because programs
+    /// disagree on its meaning.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");

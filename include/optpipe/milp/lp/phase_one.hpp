@@ -19,8 +19,8 @@ namespace optpipe::milp::lp {
 }
 
 /// Sets the bounds of the subproblem of phase one (Koberstein, 2005): every infinite bound becomes finite, and every
-/// finite bound becomes 0. With these bounds, bound flips make any basis dual feasible. The optimum of phase one is 0
-/// if and only if its basis is dual feasible for the original program.
+/// finite bound becomes 0, so that bound flips make any basis dual feasible. The optimum of phase one is 0 if and only
+/// if its basis is dual feasible for the original program.
 inline void set_phase_one_bounds(tableau& t) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool has_lower = std::isfinite(t.program.lower[at(j)]);

@@ -50,8 +50,8 @@ public:
     /// Removes rows. The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// Sets the basis. If `b` has too few or too many basic variables, or if their matrix is singular, slacks complete
-    /// the basis or replace some of its variables.
+    /// Sets the basis. If `b` has too few basic variables, slacks complete the basis. If `b` has too many basic
+    /// variables or a singular matrix, slacks replace some of the variables.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }

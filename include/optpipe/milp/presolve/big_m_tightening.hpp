@@ -11,8 +11,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
-/// value, which are tighter than the bounds of the model. If the row's greatest activity within these bounds leaves a
-/// gap to its side, the coefficient shrinks by that gap.
+/// value, which are tighter than the bounds of the model. The coefficient shrinks by the gap between the row's greatest
+/// activity within the bounds in `tried` and the row's side.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -20,7 +20,7 @@ struct big_m_tightening {
             const bool has_upper = m.upper(e.at) < infinity;
             if (has_upper == (m.lower(e.at) > -infinity)) continue;
             const double sign = has_upper ? 1.0 : -1.0;
-            // The row can be switched off only by the value of b that leaves more room for the other terms.
+            // The row can be switched off only by the value of b at which the row leaves more room for its other terms.
             if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
         }
     }

@@ -33,8 +33,7 @@ struct presolve_parameters {
     /// 16 digits are lost.
     double largest_cancellation = 1e4;
     /// Limits for elimination: number of terms of the row, number of terms of the column, and number of new nonzeros.
-    /// New nonzeros are limited because the relaxation is solved many times, and fill costs more than the eliminated
-    /// column saves.
+    /// New nonzeros are limited because they make each of the many solves of the relaxation slower.
     std::size_t longest_row = 100;
     std::size_t longest_column = 6;
     std::ptrdiff_t most_fill = 4;

@@ -48,7 +48,7 @@ struct activity_range {
     }
     [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
     [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
-    /// The least sum of the other terms. Contract: the given term is part of the sums.
+    /// The least sum of all terms except the given term. Contract: the given term is part of the sums.
     [[nodiscard]] double lower_without(double coefficient, double lower, double upper) const {
         const double low = coefficient > 0.0 ? lower : upper;
         if (!std::isfinite(low)) return open_below == 1 ? least : -infinity;

@@ -42,7 +42,7 @@ struct context {
     control* limits = nullptr;
     incumbents* best = nullptr;
     guidance help;
-    /// Converts a point of the problem to one of the given model.
+    /// Converts a point of the problem to a point of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
     /// A known point of the problem, for tests. The search must not exclude this point before an incumbent is at least
     /// as good. Empty if no such point is known.
@@ -73,7 +73,7 @@ struct context {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the user's gap determines the cutoff, and not the step between possible objective values.
+    /// Whether the cutoff follows from the user's gap, rather than from the step between possible objective values.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the

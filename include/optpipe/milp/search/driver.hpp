@@ -83,8 +83,8 @@ private:
     }
     /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
     /// the tolerances. The second search has at most `least_nodes` more nodes than the first. The second search runs no
-    /// conflict search, because conflict search has no node limit. If the second search doesn't settle the model
-    /// either, the result is empty, but a better point is kept.
+    /// conflict search, because conflict search has no node limit. The result is empty if the second search doesn't
+    /// settle the model, either. The second search's point is kept if it is better than the incumbent.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -108,9 +108,9 @@ private:
         limits_.count_conflicts(stats.conflicts);
     }
     /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
-    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1). No row's
-    /// activity thus changes by more than the bound's slack. Bounds of integer variables and sides of integral rows
-    /// don't move. Empty if no side and no bound moves.
+    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
+    /// row's activity changes by more than the slack. Bounds of integer variables and sides of integral rows don't
+    /// move. Empty if no side and no bound moves.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {

@@ -29,8 +29,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit. Scales each of these columns by its unit, and makes
-/// its kind `implied`.
+/// Finds continuous columns that are implied integers in some unit. Scales each implied integer by its unit, and sets
+/// the column's kind to `implied`.
 ///
 /// The search begins with columns that can move one way without cost until they are stopped by a bound, or by a row
 /// without other continuous columns.

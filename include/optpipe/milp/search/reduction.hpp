@@ -40,8 +40,8 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds bounds that `implied_integers` has found and that are integral except for noise. The rounding comes
-    /// before presolve, which would carry the noise into other rows.
+    /// Rounds bounds that `implied_integers` has found and that are integral except for noise. The bounds are rounded
+    /// before presolve, because presolve would carry the noise into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;

@@ -13,8 +13,8 @@ namespace optpipe::milp::search {
 
 /// The result of conflict analysis: a clause that holds everywhere, and the level at which the clause becomes unit.
 struct learned_clause {
-    /// The literals of the clause. The first literal becomes implied. The second literal belongs to the level to which
-    /// the search backtracks. If the clause is empty, the problem is infeasible.
+    /// The literals of the clause. After backtracking, the first literal is implied. The second literal belongs to the
+    /// level to which the search backtracks. If the clause is empty, the problem is infeasible.
     std::vector<literal> literals;
     std::uint32_t back_to = 0;
     std::uint32_t levels = 0;
@@ -113,7 +113,7 @@ private:
             if (d.at(f).level == top_level_) ++at_top_;
         fresh_.clear();
     }
-    /// Whether the literal on the trail is redundant, because all literals that explain it are marked.
+    /// Whether the literal being explained is redundant, because all literals of its explanation are marked.
     [[nodiscard]] bool follows(const domains& d) const {
         for (const auto& l : explanation_) {
             const auto i = d.first_change_of(l);

@@ -58,8 +58,7 @@ private:
 
 /// How `prover` divides its effort, which is measured in row visits. Not tuned.
 struct prover_parameters {
-    /// Number of row visits that count as one conflict. A conflict that takes more row visits counts as several
-    /// conflicts.
+    /// Number of row visits that count as one conflict, so that an expensive conflict counts as several conflicts.
     std::size_t visits_per_conflict = 1000;
     /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;

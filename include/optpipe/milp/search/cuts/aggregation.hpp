@@ -21,7 +21,7 @@ namespace optpipe::milp::search {
 /// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). As long as no cut is
 /// found, another row that is tight at the point is added. The added row eliminates the non-integer column that is
 /// farthest from its bounds. If the rows are the nodes of a network, the sum follows a path along the flow as long as
-/// it eliminates only columns with coefficients of one sign.
+/// all eliminated columns have coefficients of the same sign.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {

@@ -220,8 +220,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// The divisor with the most effective rounding. An integer variable is flipped (measured from its other bound) if
-    /// this makes the rounding more effective.
+    /// The divisor with the most effective rounding. An integer variable is flipped (measured from its farther bound)
+    /// if this makes the rounding more effective.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {

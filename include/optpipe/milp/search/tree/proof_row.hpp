@@ -56,8 +56,8 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// Replaces terms that are too small to count by their least values within the bounds at the root, which go into
-    /// the limit.
+    /// If a term is too small to count, replaces the term by its least value within the bounds at the root, and moves
+    /// this value to the limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
