@@ -113,8 +113,7 @@ private:
         }
         add_what_is_beside(level, r, at);
         const double limit = (t_.problem().memory_limit[r] + t_.memory_slack()).value();
-        // The order variables of transfers don't constrain kept stashes, unless their zero-length transfers are
-        // ordered.
+        // The order variables of transfers don't constrain kept stashes, unless zero-length transfers are ordered, too.
         if (t_.is_transfer(at.op) && !points_count(r)) {
             const double room = std::max(0.0, t_.all_memory(r).value() - limit);
             level.total().add(-room).add(room, d_.offloaded(own));

@@ -14,8 +14,8 @@ inline bool is_aligned(const operation_table& t, operation_id a, operation_id b)
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
 }
 
-/// Two split backwards have the same order of input gradients and of weight gradients, on a stage whose backwards may
-/// also be full.
+/// Adds the constraint that the weight gradients of two split backwards follow the order of their input gradients.
+/// Needed only if the backwards of the stage may also be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };

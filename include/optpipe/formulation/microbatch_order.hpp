@@ -22,7 +22,7 @@ namespace optpipe::formulation {
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles
-/// at both ends of the step, and one transfer pair per stage keeps its stash on the host nearly all of the time. If
+/// at both ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. If
 /// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold in spite of
 /// transfers:
 /// - Microbatches may be numbered in the order of the forwards on stage 0.
@@ -32,8 +32,8 @@ namespace optpipe::formulation {
 /// the same option. The two statements also hold with a choice of storage options.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, and all of
-/// these inputs have the same delay. Memory depends only on the number of operations of each list and kind. The first
+/// If operations of one kind and stage belong to one list, their inputs from another stage or slice also belong to one
+/// list, and have the same delay. Memory depends only on the number of operations of each list and kind. The first
 /// slices of sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage
 /// follow the order of its input gradients if these weight gradients cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {

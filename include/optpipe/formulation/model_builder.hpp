@@ -124,7 +124,8 @@ public:
     /// Whether I and W of a cell form a full backward.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
-    /// For each storage option of its stage (`operation_table::options`), whether a cell has the option.
+    /// One literal per storage option of the cell's stage (`operation_table::options`): whether the cell has the
+    /// option.
     [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
     void set_choices(cell c, std::vector<literal> all) {
         choices_[c] = std::move(all);

@@ -34,8 +34,8 @@ inline constexpr std::size_t roles = 6;
 /// for which `may_be_full` is true.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
-/// example, if a rank's memory holds all stashes at once, all of them are kept, because a schedule without the rank's
-/// transfers and recomputations is still valid, and takes no more time.
+/// example, if a rank's memory holds all of its stashes at once, the rank keeps all stashes, because a schedule without
+/// the rank's transfers and recomputations is still valid, and takes no more time.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);

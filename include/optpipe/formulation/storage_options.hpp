@@ -114,8 +114,10 @@ inline void add_work_rows(model_builder& d) {
 /// A level of memory at an event. `hold` adds an amount that counts if the literal `when` is true, and `release`
 /// subtracts such an amount. The level is never below the actual memory, and equals it at integral points. If an amount
 /// depends on the storage option, its least value is represented by (least)·when, and its excess over this value by a
-/// variable h. In `hold`, h ≥ excess − (most − least)·(1 − when) and h ≥ 0. In `release`, h ≤ excess and h ≤ (most −
-/// least)·when.
+/// variable h:
+///
+///     hold      h ≥ excess − (most − least)·(1 − when), h ≥ 0
+///     release   h ≤ excess, h ≤ (most − least)·when
 class memory_level {
 public:
     memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}

@@ -22,7 +22,7 @@ namespace optpipe {
 /// The costs of one layer of a model for one microbatch. A layer is the smallest unit that a stage can hold, and the
 /// costs of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A
 /// stage first runs its layers without a backward, and keeps none of their activations. A stage's activation is the
-/// larger of two sums: one over its layers without a backward, and one over its other layers.
+/// larger of two sums: one over its layers without a backward, and one over its layers with a backward.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, which is occupied during the entire training.

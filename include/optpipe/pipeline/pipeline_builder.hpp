@@ -41,8 +41,8 @@ struct stage_input {
 ///     model.add(rank{2}, layers, {trunk});
 ///     problem p = model.build(16);
 ///
-/// Stages are numbered in the order in which they are added. All other fields of the problem can be set afterwards,
-/// because they are public.
+/// Stages are numbered in the order in which they are added. The remaining fields of the problem are public, and can be
+/// set afterwards.
 class pipeline_builder {
 public:
     using inputs = std::initializer_list<stage_input>;

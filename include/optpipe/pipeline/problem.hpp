@@ -166,8 +166,8 @@ template <pipeline_graph Graph> struct basic_problem {
         set_storage(s, options);
     }
     /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the stage's options
-    /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made again from the
-    /// changed costs. If the costs don't describe the options, the options don't change.
+    /// (`is_described_by_costs`), the costs passed to `change` include the transfer times, and the options are made
+    /// again from the changed costs. If the costs don't describe the options, the options don't change.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];

@@ -8,8 +8,8 @@
 
 namespace optpipe::milp {
 
-/// Reads a model from a text in LP or MPS format. The ending of `source` (.lp or .mps, or either with .gz) determines
-/// the format. With any other ending, the start of the text determines the format. Throws the exceptions of `parse_lp`
+/// Reads a model from a text in LP or MPS format. The ending of `source` determines the format (.lp, .lp.gz, .mps or
+/// .mps.gz). If the ending is unknown, the start of the text determines the format. Throws the exceptions of `parse_lp`
 /// and `parse_mps`.
 [[nodiscard]] model parse_model(std::string_view text, const std::string& source);
 

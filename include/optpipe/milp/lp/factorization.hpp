@@ -48,8 +48,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // If the result isn't listed, its density is unknown. The expected density is then lowered a little, so that a
-        // later solve lists its result again.
+        // A result without a list has an unknown density, so the expected density is lowered a little, and a later
+        // solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.

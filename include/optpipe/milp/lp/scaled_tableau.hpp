@@ -52,8 +52,8 @@ public:
     /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
     /// variables are basic, slacks are added. Variables that were basic before keep their weights.
     void complete_basis();
-    /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the other slacks.
-    /// Contract: the removed slacks are basic.
+    /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the remaining
+    /// slacks. Contract: the removed slacks are basic.
     void renumber_slacks(const std::vector<int>& place);
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const;

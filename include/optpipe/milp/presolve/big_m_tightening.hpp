@@ -34,7 +34,7 @@ private:
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        // With the smaller coefficient, the row stays the same at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite
+        // With the new coefficient, the row stays the same at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite
         // value of b, the terms without b can just reach the side.
         const auto room = difference(side, std::max(a, 0.0));
         const auto size = difference(most, room.value);

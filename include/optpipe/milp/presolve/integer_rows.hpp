@@ -18,7 +18,7 @@ namespace optpipe::milp::presolving {
 
 /// Rounds the bounds of a row in integer variables to multiples of the common divisor of its coefficients, because the
 /// row's activity is such a multiple. An equation is infeasible if no integer values of its columns give its right-hand
-/// side. Only the bound of each column at which the row's activity is least is taken into account.
+/// side. For each column, only one bound is used: the bound at which the row's activity is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -40,8 +40,8 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether the row can't have the sum `sum` if its columns have integer values. Only the bound of each column at
-    /// which the row's activity is least is taken into account.
+    /// Whether the row can't have the sum `sum` if its columns have integer values. For each column, only one bound is
+    /// used: the bound at which the row's activity is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;

@@ -46,8 +46,8 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. In deterministic mode, these limits are only checked between
-    /// rounds, and `over` doesn't check them.
+    /// Checks the limits of nodes, iterations and memory. In deterministic mode, `over` doesn't check these limits,
+    /// because they are checked only between rounds.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);

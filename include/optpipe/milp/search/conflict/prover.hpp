@@ -103,7 +103,7 @@ public:
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// Total effort in row visits. Work of other kinds is converted to row visits by its duration.
+    /// Total effort in row visits. Solving a relaxation counts as row visits of the same duration.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);

@@ -63,8 +63,8 @@ public:
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
     /// Reports infeasibility only if the problem is still infeasible after the rows' sides are moved outwards by their
-    /// noise. If the relaxation is feasible only with the moved sides, the relaxation's point may violate the original
-    /// sides by up to the noise.
+    /// noise. If the relaxation is feasible only after the sides are moved, the relaxation's point may violate the
+    /// original sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;

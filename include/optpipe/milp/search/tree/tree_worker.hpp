@@ -30,7 +30,7 @@ namespace optpipe::milp::search {
 
 /// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Effort of a dive in row visits. Work of other kinds is converted to row visits by its duration. After a dive,
+    /// Effort of a dive in row visits. Solving a relaxation counts as row visits of the same duration. After a dive,
     /// other workers can take over nodes.
     std::size_t effort_per_dive = 10'000'000;
     /// Largest number of rounds of propagation and relaxation at a node. A round that fixes nothing is the last round.
@@ -86,11 +86,11 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Updates the memory that the control counts. In deterministic mode, this may only be called between rounds.
+    /// Updates the memory that the control counts. In deterministic mode, may only be called between rounds.
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// Total effort in row visits. Work of the relaxation is converted to row visits by its duration.
+    /// Total effort in row visits. Solving a relaxation counts as row visits of the same duration.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
