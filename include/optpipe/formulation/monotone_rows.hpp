@@ -7,10 +7,10 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities in which one of the three orders is known. Each row states that an operation that comes after
-/// another operation also comes after the known predecessors of that operation. For example, for two microbatches a and
-/// b, "W of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b before F of a"
-/// also implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows, too.
+/// Triangle inequalities in which one of the three orders is known. Each row states that an operation that follows
+/// another operation also follows the known predecessors of that operation. For example, for two microbatches a and b,
+/// "W of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b before F of a" also
+/// implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}

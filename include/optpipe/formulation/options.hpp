@@ -18,7 +18,8 @@ struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
     bool propagation = true;
-    /// Adds the constraint that an operation that comes after b also comes after all predecessors of b.
+    /// Adds the constraint that an operation that follows another operation also follows all predecessors of that
+    /// operation.
     bool monotone = true;
     /// Adds the constraint that no operation ends before all its predecessors on its rank have run.
     bool load = true;

@@ -73,7 +73,7 @@ public:
             contradiction_ = true;
             return false;
         }
-        // Operation a and all operations before a come before b and all operations after b.
+        // a and its predecessors come before b and its successors.
         std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
         std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
         sources[a / word_bits] |= std::uint64_t{1} << (a % word_bits);

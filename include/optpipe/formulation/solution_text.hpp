@@ -81,7 +81,7 @@ private:
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 
-    /// Reads CBC's format: after a line such as "Optimal - objective value 17.0", lines such as " 12 x12  3.5  0".
+    /// Reads CBC's format: a line such as "Optimal - objective value 17.0", followed by lines such as " 12 x12 3.5 0".
     /// Infeasible values start with two stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
@@ -95,7 +95,7 @@ private:
             set(name, value);
         }
     }
-    /// Reads SCIP's format: after the status and the objective, lines such as "x12   3.5   (obj:1)".
+    /// Reads SCIP's format: the status, the objective, and lines such as "x12   3.5   (obj:1)".
     void read_scip(const std::string& status) {
         if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -112,8 +112,8 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// Reads GLPK's format: after lines such as "s mip rows columns o 17", lines such as "j 3 25.5", where 3 is the
-    /// number of a column.
+    /// Reads GLPK's format: lines such as "s mip rows columns o 17", followed by lines such as "j 3 25.5", where 3 is
+    /// the number of a column.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};

@@ -31,7 +31,7 @@ struct decoder_layer {
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
     /// compressed to width `query_rank`, and keys and values to width `key_value_rank`. `rotary_width` is the width of
-    /// the part of a key that encodes the position, which all heads share.
+    /// the part of a key that encodes the position. All heads share this part.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -75,8 +75,8 @@ struct decoder_layer {
     }
     /// FLOP per token of the forward through the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
-    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. The causal mask
-    /// isn't assumed to save work, as in the papers' formulas.
+    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. As in the papers'
+    /// formulas, the causal mask isn't assumed to save work.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
         return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
     }

@@ -89,8 +89,8 @@ public:
         : leads_to_{leads_to}, entered_(leads_to.size(), 0), lowest_(leads_to.size(), 0),
           is_open_(leads_to.size(), false) {}
 
-    /// Finds the component of `node`, after all other components that can be reached from `node`. Does nothing if
-    /// `node` has been visited.
+    /// Finds all components that can be reached from `node`, the component of `node` last. Does nothing if `node` has
+    /// been visited.
     void visit(std::size_t node) {
         if (entered_[node] > 0) return;
         entered_[node] = lowest_[node] = ++visited_;

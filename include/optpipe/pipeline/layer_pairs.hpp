@@ -17,8 +17,8 @@
 
 namespace optpipe {
 
-/// The measured duration of a pair of layers, which is one forward and one backward run together. The forward is of a
-/// layer of kind `forward`, and the backward is of a layer of kind `backward` (`layer_costs::kind`).
+/// The measured duration of a layer's forward and a layer's backward that run together. The forward is of a layer of
+/// kind `forward`, and the backward is of a layer of kind `backward` (`layer_costs::kind`).
 struct layer_pair {
     std::string forward{};
     std::string backward{};
@@ -55,8 +55,7 @@ struct work_parts {
     return {length_of(layer.costs, kind) - layer.backward_comm, layer.backward_comm};
 }
 
-/// The kinds of backward that may be paired with a forward, for a stage of the pipeline `p` that computes these
-/// gradients.
+/// The kinds of backward that can be paired with a forward, on a stage that computes `gradients`.
 [[nodiscard]] inline std::vector<overlap_kind> pair_kinds(const problem& p, gradient_kind gradients) {
     std::vector<overlap_kind> kinds;
     if (gradients == gradient_kind::full && p.full_backward) kinds.push_back(overlap_kind::backward);

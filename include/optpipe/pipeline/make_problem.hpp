@@ -74,8 +74,8 @@ template <pipeline_graph Graph, class Policy>
 /// chooses from the model's storage options. If the model has no storage options, the policy chooses from the options
 /// that the costs describe. By default, the planner decides for each stash whether to keep or to offload all of it.
 /// `limit` is the device memory of each rank for stashes. `limit` doesn't include weights, gradients and optimizer
-/// state. If the model has the members `p2p()` (the time between any two ranks), `time_unit` or `memory_unit`, they are
-/// used. All remaining fields of the problem keep their defaults, and can be changed.
+/// state. Uses the model's members `p2p()` (the time between any two ranks), `time_unit` and `memory_unit`, as far as
+/// they exist. All remaining fields of the problem keep their defaults, and can be changed.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

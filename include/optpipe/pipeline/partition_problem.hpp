@@ -73,9 +73,9 @@ class layer_cuts;
 
 /// The violations in the layers. Each layer is checked as if it were a stage.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations that concern several layers. Three kinds are reported: sums over all layers that are out of range, layers
-/// without a common storage option, and layers without a backward that come after layers with a backward. Contract:
-/// each layer is valid by itself.
+/// Violations that concern several layers. Three kinds are reported: out-of-range sums over all layers, layers without
+/// a common storage option, and layers without a backward that come after layers with a backward. Contract: each layer
+/// is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);

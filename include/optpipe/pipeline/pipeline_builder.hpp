@@ -52,8 +52,8 @@ public:
     /// Adds a stage with the storage options `options`. Transfer times in the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
-    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. If the model has
-    /// the members `p2p()`, `time_unit` or `memory_unit`, they are used. The stages get all of the model's storage
+    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. Uses the model's
+    /// members `p2p()`, `time_unit` and `memory_unit`, as far as they exist. The stages get all of the model's storage
     /// options. `restrict_storage` can remove options later.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());

@@ -216,8 +216,8 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         return storage[s][option];
     }
-    /// The stage's first option that moves the whole stash to the host and recomputes nothing. A stash has this option
-    /// if its transfers in a schedule name no option.
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing. If the transfers of a
+    /// stash in a schedule name no option, the stash has this option.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
@@ -342,7 +342,7 @@ namespace detail {
 [[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
 void add_storage(problem& to, stage s, const storage_option& option);
 void add_group(problem& to, const std::vector<stage>& members, duration delay);
-/// `sequence[m]` is the number of the sequence that microbatch m belongs to.
+/// `sequence[m]` is the index of the sequence of microbatch m.
 void set_microbatches(problem& to, const std::vector<cost_factors>& factors, bool by_stage,
                       const std::vector<std::uint32_t>& sequence);
 /// `matrix` has the same form as for `hop_times`.

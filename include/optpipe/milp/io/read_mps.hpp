@@ -313,7 +313,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The set's name may be missing. The number may be missing, too, if the kind of bound needs none.
+        // The set's name may be missing, and the number may be missing if the kind of bound needs no number.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }

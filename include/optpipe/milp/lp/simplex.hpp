@@ -77,7 +77,7 @@ public:
     /// objective.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
-    /// Multipliers that `verify_infeasible` accepts, perhaps only with tolerance 0. Valid after `infeasible`. All
+    /// Multipliers that `verify_infeasible` accepts at least with tolerance 0. Valid after `infeasible`. All
     /// multipliers are 0 if a lower bound exceeds its upper bound.
     [[nodiscard]] std::span<const double> infeasibility_ray() const { return found_.infeasibility_ray; }
     /// A direction that `verify_unbounded` accepts. Valid after `unbounded`.

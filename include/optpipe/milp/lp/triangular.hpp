@@ -11,7 +11,8 @@
 namespace optpipe::milp::lp {
 
 /// Recent densities of the vectors of one kind of solve. Densities are measured after the solve with the first
-/// triangular matrix, and at the end. The recent densities decide whether the next solve begins with a symbolic pass.
+/// triangular matrix, and after the entire solve. The recent densities decide whether the next solve begins with a
+/// symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}

@@ -11,8 +11,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
-/// value, which are tighter than the bounds of the model. The coefficient shrinks by the gap between the row's greatest
-/// activity within the bounds in `tried` and the row's side.
+/// value, which are tighter than the bounds of the model. If the row's greatest activity within the bounds in `tried`
+/// is below the row's side, the coefficient shrinks by the difference.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {

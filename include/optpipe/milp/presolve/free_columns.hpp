@@ -70,7 +70,7 @@ private:
         return best;
     }
 
-    /// Whether the coefficient is large enough in its row and in its column to divide by.
+    /// Whether the coefficient is large enough to divide by, compared with its row and its column.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
         const auto is_far_larger = [&](const column_entry& e) {
             return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);

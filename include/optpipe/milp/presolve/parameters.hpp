@@ -14,8 +14,8 @@ struct presolve_parameters {
     /// 1). If any gain were enough, two rows could tighten each other's columns forever, by smaller and smaller
     /// amounts.
     double least_gain = 0.02;
-    /// Bounds with larger magnitudes aren't derived, because they are useless for a relaxation and scale it badly. A
-    /// given bound with a larger magnitude becomes a row.
+    /// Bounds above this magnitude aren't derived, because they are useless for a relaxation and scale it badly. A
+    /// given bound above this magnitude becomes a row.
     double largest_bound = 1e7;
 
     /// Tightening must reduce a coefficient by at least this share (0 to 1) of the coefficient. A larger share is
@@ -23,9 +23,9 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient:
-    /// `least_pivot` if the pivot's row is added to other rows, otherwise `least_singleton_pivot`. The coefficients of
-    /// an equation of two columns differ at most by the factor `largest_ratio`.
+    /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient. The share
+    /// is `least_pivot` if the pivot's row is added to other rows, and `least_singleton_pivot` otherwise. The
+    /// coefficients of an equation of two columns differ at most by the factor `largest_ratio`.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;

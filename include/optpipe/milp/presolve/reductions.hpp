@@ -217,8 +217,8 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient.
-        /// Only such a row can be expressed in terms of the new column.
+        /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient,
+        /// because only such a row can be expressed in terms of the new column.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;

@@ -53,7 +53,8 @@ struct context {
     std::function<void()> on_incumbent;
     /// The difference between an objective in `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// Added to an objective in `incumbents` to get the objective that the user sees, apart from its sign.
+    /// The constant to add to an objective in `incumbents` to get the objective that the user sees, apart from its
+    /// sign.
     double offset = 0.0;
     /// The worst objective that still interests the search, on the scale of the objectives in `incumbents`.
     double ceiling = infinity;

@@ -84,7 +84,7 @@ private:
     /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
     /// the tolerances. The second search has at most `least_nodes` more nodes than the first. The second search runs no
     /// conflict search, because conflict search has no node limit. The result is empty if the second search doesn't
-    /// settle the model, either. The second search's point is kept if it is better than the incumbent.
+    /// settle the model. The second search's point is kept if it is better than the incumbent.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;

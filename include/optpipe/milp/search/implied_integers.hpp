@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// A row's lower side, divided by `unit`, and rounded to the nearest integer if the difference is only noise, otherwise
-/// rounded up.
+/// Divides a row's lower side by `unit`, and rounds the quotient up to an integer. If the quotient exceeds an integer
+/// only by noise, it is rounded to this integer.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;

@@ -22,7 +22,7 @@ struct numbers {
     /// A bound of a continuous column is tightened only by more than this share (0 to 1) of the distance to the
     /// column's other bound.
     double least_move = 1e-4;
-    /// Bounds with larger magnitudes aren't derived, because rows could otherwise raise bounds in small steps forever.
+    /// Bounds above this magnitude aren't derived, because rows could otherwise raise bounds in small steps forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }

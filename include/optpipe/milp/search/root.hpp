@@ -298,7 +298,7 @@ private:
         }
         merge_prover_results();
     }
-    /// Runs `work`, which is a part of the work of several threads. If `work` throws, the other threads stop, too.
+    /// Runs `work` on one of several threads. If `work` throws, the other threads stop, too.
     template <class Work> void together(const Work& work) {
         try {
             work();

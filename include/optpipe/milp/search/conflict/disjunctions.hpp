@@ -22,7 +22,8 @@ struct disjunction {
     bool dead = false;
 };
 
-/// Disjunctions with two watched literals each. A literal is watched at the bound that can make it false by rising.
+/// Disjunctions with two watched literals each. A literal is watched at the bound whose rise can make the literal
+/// false.
 class disjunctions {
 public:
     struct watcher {

@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::search {
 
-/// The disjunctive structure of a scheduling model: binaries that order two other columns. The binaries are found in
+/// The disjunctive structure of a scheduling model: binaries that each order two columns. The binaries are found in
 /// big-M rows `later - earlier + (binaries) >= distance`. A big-M row is redundant at one value of its binary.
 class disjunctive_structure {
 public:

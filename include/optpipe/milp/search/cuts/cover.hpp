@@ -16,8 +16,8 @@
 namespace optpipe::milp::search {
 
 /// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
-/// the number of binaries at 1. A binary that is as heavy as the h heaviest binaries of the cover together counts as h
-/// binaries. Columns that aren't binary are set to the bound that leaves the most room.
+/// the number of binaries that are 1. A binary that is as heavy as the h heaviest binaries of the cover together counts
+/// as h binaries. Columns that aren't binary are set to the bound that leaves the most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)

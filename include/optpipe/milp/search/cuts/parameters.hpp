@@ -14,7 +14,7 @@ struct cut_parameters {
     /// consecutive rounds.
     double least_efficacy = 1e-4;
     std::size_t most_idle_rounds = 5;
-    /// Largest cosine between two cuts of one round, because a cut adds little if it is nearly parallel to another cut.
+    /// Largest cosine between two cuts of one round. A cut adds little if it is nearly parallel to another cut.
     double most_parallel = 0.6;
 
     /// Limits against cuts that a relaxation would treat as noise. If a coefficient is smaller than the largest

@@ -80,8 +80,8 @@ private:
         diving{*context_, w, locks_}.run(
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
-    /// A limit of simplex iterations: `least_iterations` plus the number of iterations that the worker's relaxations
-    /// have taken.
+    /// A limit of simplex iterations, which is `least_iterations` plus the number of iterations that the worker's
+    /// relaxations have taken.
     static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;

@@ -344,8 +344,7 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term's column, so that the term rises by no more than `room` above `least ·
-    /// weight`.
+    /// Tightens the bound opposite to `t.bound`, so that the term rises by no more than `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});

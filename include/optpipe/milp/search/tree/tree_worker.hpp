@@ -114,7 +114,7 @@ public:
         if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
-    /// Sets the bounds of a node. Returns false if the node has no points, after the reason has been learned.
+    /// Sets the bounds of a node. If the node has no points, learns the reason and returns false.
     bool enter(const node& n) {
         std::size_t common = 0;
         while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
@@ -367,7 +367,7 @@ private:
     }
 
     /// Branches on the first unfixed integer variable when the relaxation has given no point. The branches halve the
-    /// variable's domain. If this domain is infinite and would be divided at a huge value, the node stays unresolved.
+    /// variable's domain. If the domain is infinite and would be divided at a huge value, the node stays unresolved.
     /// The bound of the search never rises above the bound of an unresolved node, because the node may still have
     /// points.
     void branch_without_point(node& n, std::vector<node>& open) {
