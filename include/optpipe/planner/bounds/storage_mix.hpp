@@ -69,11 +69,11 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. Among these groups, the
-/// last ranks come first, because most problems are bounded by the epilogues of the last ranks, and a known bound
-/// shortens the work on the other groups. After the groups of one rank, there is one group for each link, with the
-/// ranks that share the link. If the objective is the span, there are no groups for links, because windows of different
-/// ranks begin at different times.
+/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. The groups of the last
+/// ranks come first, because most problems are bounded by the epilogues of the last ranks, and a known bound shortens
+/// the work on the other groups. After the groups of one rank, there is one group for each link, with the ranks that
+/// share the link. If the objective is the span, there are no groups for links, because windows of different ranks
+/// begin at different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

@@ -36,8 +36,8 @@ using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. If two
-/// problems have equal forms, each schedule of one becomes a schedule of the other by converting units and indices of
-/// storage options.
+/// problems have equal forms, each schedule of one becomes a schedule of the other if units and indices of storage
+/// options are converted.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};

@@ -48,8 +48,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// Takes, for each storage option of `asked`, the best `replacing_factor` among the options of `known`. Returns the
-/// least of these factors.
+/// The storage options of `asked` are replaced by options of `known`. For each option of `asked`, the option with the
+/// best `replacing_factor` is taken. Returns the least of the taken factors.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -108,10 +108,10 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// The bound for `asked` that follows from a bound for `known`, or 0 if none follows. Bounds are in canonical units.
 ///
 /// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
-/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` can be turned
-/// into a schedule of `known` by leaving out the additional microbatches and scaling times by 1/f. Scaling by 1/f
-/// divides the objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible
-/// rounding error of the numbers.
+/// at most as large, and times of at least `f` times the times of `known`. Each schedule of `asked` becomes a schedule
+/// of `known` if the additional microbatches are left out and the times are divided by f. The division divides the
+/// objective by f, so no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of
+/// the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more. The option of `known` replaces
 /// the option of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of
@@ -125,12 +125,12 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
-/// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. For
-/// the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of `known`, but
-/// at most by 1. If microbatches differ and there are pairs, only a bound for the same problem is used. The reason is
-/// that the factor of a pair depends on the durations of its parts.
+/// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. The
+/// bound is multiplied by the least ratio of a factor of `asked` on time to the factor of `known`, but at most by 1. If
+/// microbatches differ and there are pairs, only a bound for the same problem is used. The reason is that the factor of
+/// a pair depends on the durations of its parts.
 ///
-/// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
+/// If a microbatch is left out, pairs lose one of their two parts. The remaining part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

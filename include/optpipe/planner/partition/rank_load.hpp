@@ -9,7 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The work of a stage for one microbatch, at the speed of its rank, and the least times around this work.
+/// The times of a stage's work on one microbatch, at the speed of the rank, and the least times before and after the
+/// work.
 struct stage_load {
     duration forward{};
     /// The time of I or, if backwards aren't split, of B.
@@ -105,7 +106,7 @@ public:
 
 private:
     [[nodiscard]] std::size_t kinds() const { return 2 * count_; }
-    /// The stage whose gradients have this kind or, if the kind is a forward, the stage of the forwards.
+    /// The stage to which the work of this kind belongs.
     [[nodiscard]] const stage_load& stage_of(std::size_t kind) const {
         return stages_[kind < count_ ? kind : kinds() - 1 - kind];
     }
@@ -171,14 +172,16 @@ private:
         const auto full = std::floor(time / apart);
         return std::min(full * length + std::min(length, time - full * apart), microbatches_ * length);
     }
-    /// The largest work of operations, at most `most[s]` of stage s, whose stashes fit in memory together.
+    /// The largest work of operations whose stashes fit in memory together. The operations of stage s do at most
+    /// `most[s]` of the work.
     [[nodiscard]] duration most_within_room(const std::array<duration, 2>& most, duration stage_load::*length) const {
         duration largest{};
         for (auto n = fitting(stages_[0].stash, room_); n >= 0.0; --n) {
             const auto beside = second_beside(n);
             largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
                                             std::min(beside * stages_[1].*length, most[1]));
-            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // fewer make room for no more
+            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // with a smaller n, no more of the
+                                                                                // second stage's stashes fit
         }
         return largest;
     }
@@ -190,7 +193,7 @@ private:
     [[nodiscard]] double second_beside(double n) const {
         return fitting(stages_[1].stash, std::max(room_ - n * stages_[0].stash, memory_size{}));
     }
-    /// The work of W for the gradients that can't be before a kind.
+    /// The work of the weight gradients whose gradients can't run before a kind.
     [[nodiscard]] duration weights_after(std::size_t kind) const {
         duration sum{};
         for (std::size_t s = 0; s < count_; ++s)

@@ -77,7 +77,7 @@ struct search_progress : search_step {
 ///
 /// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
 /// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
-/// returns once `done()` is true. A `stop_check` made from the state stops then, too.
+/// returns once `done()` is true. A `stop_check` made from the state stops when `done()` is true.
 class search_state final : public stop_condition {
 public:
     using observer = std::function<void(const search_progress&)>;

@@ -40,7 +40,7 @@ struct rescheduling_parameters {
     /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number
     /// are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks
     /// of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed effort would
-    /// take twice as long for the latter problems.
+    /// take twice as long for problems with 30 to 55.
     std::size_t usual_visits = 20;
 };
 

@@ -38,7 +38,7 @@ struct milp_parameters {
     /// than the exact model.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
-    /// Time between two exchanges with the other strategies.
+    /// Time between two exchanges of results with other strategies.
     std::chrono::duration<double> exchange_interval{0.02};
     /// Time of the first call. Without offloading, the search without relaxations often finishes within half a second.
     std::chrono::duration<double> first_with_offloads{0.1};
