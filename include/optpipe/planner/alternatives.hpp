@@ -130,8 +130,8 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Afterwards, plans the problems that may have the best plan, in ascending
-    /// order of bounds.
+    /// Computes the bounds of all problems, and plans the problems that may have the best plan, in ascending order of
+    /// bounds.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});

@@ -390,7 +390,7 @@ private:
     std::vector<option_facts> options_{};
     std::vector<neighbour> neighbours_{};
     std::vector<facts> facts_{};
-    /// The index of the first facts of each cell. Facts follow each other by option, then by kind.
+    /// The index of the first facts of each cell. The facts of a cell are sorted by option, then by kind.
     std::vector<id> first_facts_{};
     std::vector<id> slot_number_{};
     /// The pairs of the problem (`overlap_index`). Empty if the problem has no pairs.

@@ -256,7 +256,7 @@ private:
                          });
         return improver.best() ? *improver.best() : reference_order_;
     }
-    /// Compares the two orders under random steps that weren't used in the search.
+    /// Compares `best` with the reference in random steps that the search didn't use.
     outcome<plan_result> conclude(plan_result result, const order& best, std::size_t confirming) const {
         auto fresh = robust_.noise;
         fresh.seed = random_numbers{robust_.noise.seed}.next();

@@ -15,8 +15,8 @@ namespace optpipe {
 struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
-    /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
-    /// offloading. Empty if one microbatch at a time doesn't fit in memory without offloading.
+    /// The order that runs one microbatch after the other, without offloading. The recomputation is the least with
+    /// which the stashes fit in memory. Empty if one microbatch at a time doesn't fit in memory without offloading.
     std::optional<order> best{};
 };
 
@@ -60,7 +60,7 @@ struct knapsack_choice {
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Index of the choice for the stages before this one, and the option of this stage.
+    /// `before` is the index of the choice for the earlier stages. `option` is the option of the stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 

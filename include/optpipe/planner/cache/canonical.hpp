@@ -44,7 +44,7 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. The other times in the list are the messages of each edge (forward and backward), the delays of
+    /// each stage. The list continues with the times of the messages of each edge (forward and backward), the delays of
     /// groups, and the durations of pairs.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.

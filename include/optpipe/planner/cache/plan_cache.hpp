@@ -172,8 +172,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan, or 0 if the entry's microbatches are equal and no slices. A good plan for
-    /// very different microbatches may be more useful than a hasty plan for similar ones.
+    /// The relative gap of the entry's plan, or 0 if the entry's microbatches are equal and aren't slices. A good plan
+    /// for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }

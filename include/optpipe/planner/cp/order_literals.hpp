@@ -120,11 +120,11 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether some task has no duration. If no task has duration 0, at most two tasks of the same memory can start at
-    /// the same time, one on each of its two machines. A solution may order either of these two tasks first. If some
-    /// task has no duration, three or more tasks may start together, and choices for each pair could form a cycle.
-    /// Therefore, if tasks start together, one of the tasks is ordered after all others: the task with the largest
-    /// index among the tasks that are always present. If all tasks that start together are optional, the task with the
-    /// smallest index is ordered after all others.
+    /// the same time, one on each of its two machines, and a solution may order either one first. If some task has no
+    /// duration, three or more tasks may start together, and choices for each pair could form a cycle. Therefore, if
+    /// tasks start together, one of the tasks is ordered after all others: the task with the largest index among the
+    /// tasks that are always present. If all tasks that start together are optional, the task with the smallest index
+    /// is ordered after all others.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

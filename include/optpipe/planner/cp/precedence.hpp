@@ -112,7 +112,7 @@ private:
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
     /// Arc `i` requires that the bound of its target is at least `value`. Returns whether the requirement comes from a
-    /// cycle of arcs with a positive sum. If there is such a cycle, `path_` lists its arcs in reverse order.
+    /// cycle of arcs with a positive sum. If so, `path_` lists the arcs of the cycle in reverse order.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;

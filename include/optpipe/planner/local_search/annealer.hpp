@@ -70,9 +70,8 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On a shared link, a transfer may start before its predecessor on the
-    /// lane, and the lanes may have no times in their order. Lanes without times are sorted by start before the state
-    /// is recorded.
+    /// Records the current state as the best. If the order of the lanes isn't executable, the lanes are first sorted by
+    /// start. The order isn't executable if a transfer on a shared link starts before its predecessor on the lane.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {

@@ -240,10 +240,10 @@ private:
         place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Places the two transfers of the stash, which are still inactive, in their lane, and the offload on its link.
-    /// Returns the approximate start of the reload. Once both transfers are active, the caller must place the reload on
-    /// its link by the returned time. If the link is half duplex, the reload's place must be after the offload. Empty
-    /// if the transfers can't be placed.
+    /// Places the two transfers of the stash in their lane, where the transfers are still inactive. Also places the
+    /// offload on its link. Returns the approximate start of the reload. Once both transfers are active, the caller
+    /// must place the reload on its link by the returned time. If the link is half duplex, the reload's place must be
+    /// after the offload. Empty if the transfers can't be placed.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);

@@ -106,10 +106,10 @@ struct annealing_parameters {
     /// Limit on the length of a path, as a multiple of the number of operations. A limit is needed because a path
     /// through operations without duration may go round in a cycle.
     std::size_t longest_path = 8;
-    /// A time in mean durations. An operation determines the start of another operation only if the time between its
-    /// end and that start is at most this long.
+    /// A time in mean durations. An operation can determine a start only if at most this time lies between the
+    /// operation's end and the start.
     double farthest_back = 16.0;
-    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. The other rounds
+    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. All other rounds
     /// continue from the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation. The remaining moves begin at an operation of a critical path.

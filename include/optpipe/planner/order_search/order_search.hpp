@@ -52,12 +52,12 @@ struct order_search_parameters {
     /// If the problem has pairs, this percentage of the shifts on a lane is replaced by moves that make, split or
     /// exchange pairs.
     std::size_t percent_pairs = 40;
-    /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
-    /// made only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
-    /// seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72 random problems were as
-    /// short with 2 % as with 10 %, and the search took 0.7 times as long. For 4 ranks × 16 microbatches, pairs of
-    /// length 2.75 and the memory of DualPipeV, the best step took 95.25 without moves of several microbatches, and
-    /// 93.75 to 94.5 with such moves.
+    /// Percentage of moves that change the operations of several microbatches in the same way. Moves of several
+    /// microbatches are made only if the problem has pairs and no operation waits for memory. A move of several
+    /// microbatches takes about seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72
+    /// random problems were as short with 2 % as with 10 %, and the search took 0.7 times as long. For 4 ranks × 16
+    /// microbatches, pairs of length 2.75 and the memory of DualPipeV, the best step took 95.25 without moves of
+    /// several microbatches, and 93.75 to 94.5 with such moves.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;

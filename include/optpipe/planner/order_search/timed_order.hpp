@@ -530,8 +530,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_problem::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // the first part of the pair uses the tail later in this
-                                                              // loop
+            if (is_second(op)) raise(tail_[at(other)], tail); // the first part, later in this loop, uses the tail
             if (is_second(op)) continue;
             if (other != flat_problem::none) tail_[at(other)] = tail;
             const double with_own = tail + length;

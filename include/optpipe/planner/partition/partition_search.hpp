@@ -33,8 +33,7 @@ namespace optpipe::detail {
 struct bounds_of_pipelines {
     /// A lower bound on the objectives of the partitions of all pipelines.
     duration least = duration::unlimited();
-    /// A partition of each pipeline whose objective may be near the pipeline's bound. The partition is empty if none
-    /// was found.
+    /// For each pipeline, a partition with an objective that may be near the pipeline's bound. Empty if none was found.
     std::vector<layer_division> near{};
 };
 

@@ -216,9 +216,10 @@ public:
         return some;
     }
     /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
-    /// their speeds. However, an indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a
-    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`. The
-    /// result then has a partition whose objective may be near the bound, unless the partition violates a pin.
+    /// their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is a pin.
+    /// For a chain of layers and microbatches without factors, `division_bound` raises this bound, at most until
+    /// `stop`. The result then has a partition whose objective may be near the bound, unless the partition violates a
+    /// pin.
     [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();

@@ -35,19 +35,20 @@ struct stage_load {
 };
 
 /// Decides whether a rank may do the work of its one or two stages, for all microbatches, within some objective. The
-/// rules below hold for every schedule. The step may be replaced by the time in which the rank is engaged, if `before`
-/// and `after` are measured from the first start and to the last end on the rank.
+/// rules below hold for every schedule. The rules also hold for the time in which the rank is engaged, if `before`
+/// begins at the rank's first start and `after` ends at its last end.
 ///
 /// 1. Windows. The kinds of work of a rank are in the sequence F0, F1, gradients of 1, gradients of 0. Along the
-///    sequence, the least time before the work increases, and the least time after it decreases. Consider the window
-///    that begins when kind i may begin, and ends when kind j must have ended. All work is in the window, except kinds
-///    before i, and kinds after j. These kinds are no faster than the longest operation that a microbatch passes before
-///    or after them, which takes its time for one microbatch after the other (the pace). A stage's forwards that run
-///    before the window, without its gradients, have left stashes, which fit in memory together. A stage's gradients
-///    that run after the window, but not its forwards, also have stashes that fit in memory together when the window
-///    ends. With j after i, the window is never reversed, because an operation of kind i has the time before it and the
-///    time after it. Otherwise, a reversed window says nothing. Work of W may be after any j, but not if the window
-///    ends with the step.
+///    sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins when
+///    kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
+///    before i and after j. Outside the window, operations of one kind start at least a pace apart. Before the window,
+///    the pace is the longest operation that a microbatch passes before the kind. After the window, the pace is the
+///    longest operation that a microbatch passes after the kind. If forwards of a stage run before the window, but the
+///    stage's gradients don't, the stashes of the forwards fit in memory together when the window begins. If gradients
+///    of a stage run after the window, but the stage's forwards don't, the stashes of the gradients fit in memory
+///    together when the window ends. If j isn't before i, the window can't be reversed, because operations of kind i
+///    run in it. If j is before i, the window may be reversed, and a reversed window refutes nothing. W may run after
+///    every kind j, unless the window ends with the step.
 /// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
@@ -180,8 +181,7 @@ private:
             const auto beside = second_beside(n);
             largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
                                             std::min(beside * stages_[1].*length, most[1]));
-            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // with a smaller n, no more of the
-                                                                                // second stage's stashes fit
+            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // no more fit beside a smaller n
         }
         return largest;
     }

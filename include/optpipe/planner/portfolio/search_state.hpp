@@ -37,8 +37,8 @@ struct search_limits {
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, those that save the least
-    /// time are split into single operations.
+    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, the pairs that save the
+    /// least time are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};

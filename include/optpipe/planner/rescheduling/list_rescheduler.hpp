@@ -149,8 +149,8 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses.
-    /// Such operations are reloads and recomputations or, in reversed time, offloads.
+    /// Whether operations of this kind acquire memory that only a later operation uses, and should thus start late.
+    /// True for reloads and recomputations and, in reversed time, for offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;

@@ -115,7 +115,7 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, a model without
 /// overtaking finds schedules, and the model `pooled` raises the bound. If the best schedule doesn't reach the bound,
-/// the exact model is solved, too, which is far harder. With other storage options, only the exact model exists. The
+/// the exact model, which is far harder, is solved, too. With other storage options, only the exact model exists. The
 /// horizon of each model is the objective of the incumbent, so only better schedules are feasible.
 ///
 /// The effort is time: a million is about one second.

@@ -16,7 +16,7 @@ namespace optpipe {
 
 /// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
 /// always the same. If a time slice ends earlier, the strategy offers a bound, the largest objective that has been
-/// refuted. The next slice is longer, and continues from this bound.
+/// refuted. The next slice is longer, and continues from the offered bound.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";

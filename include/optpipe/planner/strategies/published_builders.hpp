@@ -51,8 +51,8 @@ namespace detail {
 struct builder_parameters {
     /// Stoppable builders that don't search get this share (0 to 1) of the remaining time together. With a time limit
     /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
-    /// of 59 problems with up to 4096 stages times microbatches, these builders take up to 0.3 s. The longest run takes
-    /// 1 s (po-f, 16 ranks with four stages each).
+    /// of 59 problems with up to 4096 stages times microbatches, the builders without search take up to 0.3 s. The
+    /// longest run takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
@@ -67,12 +67,12 @@ struct builder_parameters {
     /// the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each, twice this
     /// share for the most promising option made steps 0.1 % longer on average.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. The few trials of the constructive planner show which options are promising. Knowing these options is
-    /// useful if no other builder finds a schedule that fits in memory. On sixty random models with a second each, 19
-    /// plans were better with this share, 16 plans were worse, and steps were 0.4 % shorter on average. On thirty
-    /// models with 3 s each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter. The share itself
-    /// isn't tuned.
+    /// Share of `slice_with_options` for the constructive planner with all storage options. The constructive planner
+    /// runs before all other builders. The few trials of the constructive planner show which options are promising.
+    /// Knowing these options is useful if no other builder finds a schedule that fits in memory. On sixty random models
+    /// with a second each, 19 plans were better with this share, 16 plans were worse, and steps were 0.4 % shorter on
+    /// average. On thirty models with 3 s each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter.
+    /// The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
