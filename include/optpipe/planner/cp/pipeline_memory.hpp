@@ -22,9 +22,9 @@ namespace optpipe::cp {
 /// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
 /// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
 ///
-/// Some memory of a stash is held on the device whichever option is chosen. The tasks that acquire and release it are
-/// the forward, the transfers, and the gradient or weight gradient. To count this memory, the model needn't know which
-/// forward, transfers and gradient belong to one stash.
+/// Some memory of a stash is held on the device whichever option is chosen. The tasks that acquire and release this
+/// memory are the forward, the transfers, and the gradient or weight gradient. To count this memory, the model needn't
+/// know which forward, transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -41,9 +41,9 @@ namespace optpipe::cp {
 /// are always nested.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
-/// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
-/// with an extra task acquires memory when the extra task starts. A full backward releases memory when its weight
-/// gradient ends.
+/// backwards acquire and release memory in addition to stashes, and operations of other ranks may release it, too. A
+/// backward that starts with an extra task acquires memory when the extra task starts. A full backward releases memory
+/// when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,

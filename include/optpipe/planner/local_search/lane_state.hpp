@@ -157,8 +157,8 @@ private:
             }
         return result;
     }
-    /// Calls `visit` for an active operation and for the operations beside it. The operations beside it are the
-    /// inactive reload, recomputation or offload of its stash, and the W of a B that may be split.
+    /// Calls `visit` for an active operation, for the inactive reload, recomputation or offload of its stash, and for
+    /// the W of a B that may be split.
     template <class Visit> void for_each_beside(const operation& op, Visit visit) const {
         const id i = p_->number(op);
         const id s = p_->stage_of(i);

@@ -83,8 +83,8 @@ struct steady_state_parameters {
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Improving prologue and epilogue is
     /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), the improvement gained nothing.
     double max_ratio = 1.05;
-    /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
-    /// middle, the state is steady.
+    /// The search looks for a repeated segment near these positions in the step. A position is a share of the step's
+    /// length. In the middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
     /// Two numbers of repetitions of a segment. The objectives with these two numbers are extrapolated to more
     /// repetitions.

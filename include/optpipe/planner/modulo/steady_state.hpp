@@ -48,7 +48,7 @@ public:
         improve(inner);
         if (inner.objective() < objective_of(reduced_, best_)) unroll_to_all(*inner.incumbent());
     }
-    /// Offers a schedule of the reduced problem with a segment of its steady state unrolled.
+    /// Offers a schedule of the reduced problem, after unrolling a segment of its steady state.
     void unroll_to_all(const schedule& shorter) {
         const auto lanes = lanes_by_start(reduced_, shorter);
         const segment_finder finder{reduced_, lanes};

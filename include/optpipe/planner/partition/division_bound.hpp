@@ -24,15 +24,16 @@ namespace optpipe::detail {
 
 struct bound_of_divisions {
     duration bound{};
-    /// A division whose objective may be little above `bound`, by the rules of the bound. Empty if none was found.
+    /// A division whose objective may be only slightly above `bound`, by the rules of the bound. Empty if none was
+    /// found.
     layer_division division{};
 };
 
 /// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
 /// one stage, or two stages as a loop or as a v.
 ///
-/// A rank runs the operations of its pieces for all microbatches. The pieces before and after its stages are known, and
-/// so are the least times before and after its work (`rank_load`).
+/// A rank runs the operations of its pieces for all microbatches. The pieces before and after a rank's stages are
+/// known, and so are the least times before and after the rank's work (`rank_load`).
 ///
 /// Options that hold less memory take more of the rank's work. Let memory have any price. The work plus the price of
 /// held memory is at most the time plus the price of all memory (weak duality of the linear program that mixes
@@ -380,7 +381,8 @@ private:
         load.before = time_before(here.begin, s);
         load.lifetime = load.forward + load.gradient + (later.forward + later.gradient) / fastest_ +
                         (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
-        // For `span`, time ends with the rank's own last operation, which needn't wait for gradients of later stages.
+        // For `span`, the rank's time ends with its own last operation, which needn't wait for gradients of later
+        // stages.
         if (!has_heads_ && here.own.gradient <= duration{}) load.lifetime = load.forward;
         load.after = time_after(here.begin, s);
         load.stash = here.own.kept;

@@ -164,8 +164,8 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. A trial changes all ranks at once. Trials of this kind suit the prologue
-/// and epilogue of schedules with a steady state. Every stash keeps its storage option.
+/// continues from schedules that are no worse. A trial changes all ranks at once, which suits the prologue and epilogue
+/// of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

@@ -60,12 +60,12 @@ struct builder_parameters {
     /// Share of the remaining time for builders that search. Builders that search run at the same time as the
     /// constructive planner. The builder v-auto returns its best schedule when its time is up. With a share of 0.5 and
     /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, on a busy machine) was 0.6 % longer than
-    /// v-auto's schedule. To find this schedule, v-auto needed 1.3 s at that time, and needs 0.9 s today.
+    /// v-auto's schedule. To find its schedule, v-auto then needed 1.3 s, and now needs 0.9 s.
     double slice_of_searches = 0.75;
-    /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
-    /// `offload`, after the constructive planner's few trials. With a share of a quarter, other searches have most of
-    /// the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each, twice this
-    /// share for the most promising option made steps 0.1 % longer on average.
+    /// Share, for all stoppable builders, of the time that remains after the constructive planner's few trials. Used in
+    /// problems with other storage options than `keep` and `offload`. With a share of a quarter, other searches have
+    /// most of the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each,
+    /// twice this share for the most promising option made steps 0.1 % longer on average.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options. The constructive planner
     /// runs before all other builders. The few trials of the constructive planner show which options are promising.
