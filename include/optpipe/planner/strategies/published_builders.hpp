@@ -122,7 +122,7 @@ struct builder_job {
     /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
     /// builder chooses options itself, or if the problem has no options to choose from.
     std::string option{};
-    /// Set for quick builders. Calls the builder with its full effort, divided equally among the storage options.
+    /// Set for quick builders. Calls the builder with its effort, divided by the number of storage options.
     std::function<outcome<schedule>(const problem&, stop_check)> build_fully{};
 };
 
