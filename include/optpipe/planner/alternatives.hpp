@@ -42,8 +42,8 @@ struct alternatives_plan {
 /// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit covers all problems
 /// together. Problems are planned in ascending order of their bounds. A problem whose bound is no better than the best
 /// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. An invalid
-/// problem is refused, and doesn't throw `input_error`, because it may merely lack memory for a microbatch. Contract:
-/// there is at least one problem, and all problems have the same units.
+/// problem is refused, and no `input_error` is thrown, because the problem may merely lack memory for a microbatch.
+/// Contract: there is at least one problem, and all problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -69,8 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that are planned again in the first round, for longer. Each round plans half of the problems
-    /// of the previous round (successive halving).
+    /// Number of problems that the first round plans again. The new plans take longer. Each round plans half of the
+    /// problems of the previous round (successive halving).
     std::size_t finalists = 2;
 };
 
@@ -130,8 +130,8 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. The problems that may have the best plan are then planned, in ascending
-    /// order of bounds.
+    /// Computes the bounds of all problems, and plans the problems that may have the best plan, in ascending order of
+    /// bounds.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -177,8 +177,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans the unsettled problems with the best plans again, for longer, but at most `kept` problems. If `kept` is 1,
-    /// the best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining
+    /// Plans at most `kept` of the unsettled problems again, those with the best plans, for a longer time. If `kept` is
+    /// 1, the best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining
     /// time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;

@@ -41,8 +41,8 @@ public:
         bool is_split = false;
         friend bool operator==(const cell_choice&, const cell_choice&) = default;
     };
-    /// An operation of another cell, as a difference of operation numbers. The later one of the two operations starts
-    /// no earlier than `delay` after the end of the earlier one.
+    /// An operation of another cell, as a difference of operation numbers. At least `delay` passes between the end of
+    /// the earlier operation and the start of the later operation.
     struct neighbour {
         id difference = 0;
         double delay = 0.0;
@@ -67,7 +67,8 @@ public:
         operation_kind kind{};
         /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
         bool frees_others = false;
-        /// The operation of the same cell that the operation waits for, as a difference of operation numbers, or 0.
+        /// The operation of the same cell for which the operation waits, as a difference of their numbers. 0 if the
+        /// operation waits for none.
         id own_input = 0;
         neighbour_range inputs{};
         neighbour_range consumers{};
@@ -76,11 +77,10 @@ public:
         std::uint32_t shared_lane = 0;
         /// The number of the link direction that the operation shares with other ranks, or `none`.
         id channel = none;
-        /// The copy engine of a transfer among those of its rank.
+        /// The copy engine of a transfer, as an index among the engines of the rank.
         id engine = 0;
-        /// For forwards and gradients of a chain, the operation of the same kind that must run before it on the nearest
-        /// stage of the same rank. The other operation is given as a difference of operation numbers, or 0 if there is
-        /// no such operation.
+        /// In a chain, a forward or a gradient runs after the operation of the same kind on the nearest stage of its
+        /// rank. This field has the earlier operation, as a difference of operation numbers, or 0 if there is none.
         id same_rank_before = 0;
         friend bool operator==(const facts&, const facts&) = default;
     };
@@ -390,7 +390,7 @@ private:
     std::vector<option_facts> options_{};
     std::vector<neighbour> neighbours_{};
     std::vector<facts> facts_{};
-    /// The index of the first facts of each cell. Facts follow each other by option, then by kind.
+    /// The index of the first facts of each cell. The facts of a cell are sorted by option, then by kind.
     std::vector<id> first_facts_{};
     std::vector<id> slot_number_{};
     /// The pairs of the problem (`overlap_index`). Empty if the problem has no pairs.
@@ -425,7 +425,7 @@ public:
     /// The `overlap` that describes a pair of forward `f` and backward `b`, or null if the problem has no such pair.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const { return p_->overlap_of(f, b, (*this)[b].kind); }
     /// The `overlap` of a pair in which an I replaces the B `b`, or a B replaces the I `b`. Null if the problem has no
-    /// pair with the other kind of backward.
+    /// such pair.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!p_->is_gradient(b) || !p_->may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[p_->cell_of(b)].is_split;

@@ -14,16 +14,17 @@
 namespace optpipe {
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
-/// stages always lead to later stages. Layers of different branches may share a stage. The search starts with
-/// partitions that evenly divide the number of layers, or the work at the speeds of the ranks. After these partitions,
-/// the search moves one layer at a time from one stage to another, in the order of the resulting bounds. If there are
-/// few partitions, the search tries all partitions that may be better, and proves that none is better than the result.
+/// stages always lead to later stages. Layers of different branches may share a stage. The search starts with initial
+/// partitions that evenly divide the number of layers, or the work at the speeds of the ranks. After the initial
+/// partitions, the search moves one layer at a time from one stage to another, in the order of the resulting bounds. If
+/// there are few partitions, the search tries all partitions that may be better, and proves that none is better than
+/// the result.
 ///
 /// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only when one best partition is left, which is planned for longer.
-/// If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that lacks the
-/// least memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the
-/// problem.
+/// `options.start` isn't used. `progress` is called only during the last plan, which is the longer plan of the best
+/// partition. If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that
+/// lacks the least memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate`
+/// rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// Divides the layers among the stages of one pipeline, `p`. The stages stay on their ranks.

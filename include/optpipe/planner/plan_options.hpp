@@ -36,9 +36,9 @@ struct plan_options {
     /// The relative gap, (objective − bound) / objective, at which the search stops. Must be from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
-    /// Whether a stop request ends the search at once and without a plan. This option is for callers that read the
-    /// plans from `progress`. Without this option, `plan` makes and checks a plan after a stop request, which takes a
-    /// tenth of a second on large problems.
+    /// Whether a stop request ends the search at once and without a plan. Useful for callers that read the plans from
+    /// `progress`. If false, `plan` makes and checks a plan after a stop request, which takes a tenth of a second on
+    /// large problems.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads. A plan may still vary
     /// if the time limit or a stop request ends the search. Searches without a time limit are always deterministic.
@@ -55,9 +55,9 @@ struct plan_options {
     /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory.
     /// `carry_over` tells in advance whether the problem can execute the schedule.
     std::optional<schedule> start{};
-    /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
-    /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The
-    /// reference is the start or, without a start, the plan without noise.
+    /// If set, the objective is a percentile of the step time under random durations. In the random steps that confirm
+    /// the choice, the plan's percentile is never worse than the percentile of the reference. The reference is the
+    /// start or, without a start, the plan without noise.
     std::optional<robust_options> robust{};
     /// Called with every better schedule or bound, from any thread, but one call at a time. Strategies with new results
     /// wait until the call returns, so keep it short.

@@ -247,10 +247,10 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. All its effort
-    /// takes less than a second, but time slices would spread the effort over the complete search. Without a time
-    /// limit, the strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy
-    /// more effort.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The complete
+    /// effort takes less than a second, but time slices would spread it over the complete search. Without a time limit,
+    /// the strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy more
+    /// effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -320,8 +320,8 @@ private:
         parallel::workers{threads_, work}.run(threads_);
         log_.add(order_strategy::name, watch.seconds());
     }
-    /// Runs dispatchers until the deadline. On every second thread, microbatches first enter in the order of `given`.
-    /// On the remaining threads, the longest microbatches are in the middle of the order.
+    /// Runs dispatchers until the deadline. Microbatches first enter in the order of `given` on threads with an even
+    /// number. On threads with an odd number, the longest microbatches are in the middle of the order.
     void dispatch_from(const order& given, const search_limits& limits, std::size_t thread) {
         search_state view{state_, limits, std::string{adaptive_strategy::name}};
         state_.try_strategy(adaptive_strategy::name, [&] {
@@ -346,7 +346,7 @@ private:
     [[nodiscard]] bool uses_cache() const {
         return !options_.cache.empty() && options_.most_distinct_pairs == plan_options{}.most_distinct_pairs;
     }
-    /// Further similar entries are left out once `late` is true.
+    /// Once `late` is true, no further entries of similar problems are adapted.
     void start_from_cache(stop_check late) {
         const stopwatch watch;
         const auto& p = state_.problem();

@@ -36,8 +36,8 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile. The candidates are the latest, and thus best, schedules found
-    /// while planning without noise, and while planning with slack.
+    /// Number of schedules that are ranked by percentile. The candidates are the last, and thus the best, schedules of
+    /// the plan without noise and of the plan with slack.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
@@ -100,8 +100,8 @@ public:
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
-    /// The best order with one computation moved past up to `farthest_move` other computations of its rank, in either
-    /// direction.
+    /// A copy of the best order in which one computation has moved past up to `farthest_move` computations of the same
+    /// rank, in either direction.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());
@@ -171,10 +171,10 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 }
 
 /// Plans for a percentile, until `end`. The planner plans the problem without noise, and then with slack between ranks.
-/// The best schedules found in this way are ranked by their percentiles in the same random steps. Improves the best
-/// schedule by moves that lower the percentile. Returns the improved schedule if further random steps confirm that it
-/// is better than the reference. If the improved schedule isn't confirmed, returns the reference. The reference is the
-/// start if there is one, and otherwise the plan without noise.
+/// The best schedules are ranked by their percentiles in the same random steps. Improves the best schedule by moves
+/// that lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
+/// reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if there is
+/// one, and otherwise the plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -256,7 +256,7 @@ private:
                          });
         return improver.best() ? *improver.best() : reference_order_;
     }
-    /// Compares the two orders under random steps that weren't used in the search.
+    /// Compares `best` with the reference in random steps that the search didn't use.
     outcome<plan_result> conclude(plan_result result, const order& best, std::size_t confirming) const {
         auto fresh = robust_.noise;
         fresh.seed = random_numbers{robust_.noise.seed}.next();

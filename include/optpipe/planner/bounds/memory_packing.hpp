@@ -37,7 +37,7 @@ private:
     /// The number of cells if the sizes have no common divisor. With a coarser grid, the bound is weaker. With a finer
     /// grid, the computation takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells. Even summed over all stashes that fit, the tolerance stays far below one cell.
+    /// Tolerance of sizes, in cells. The sum of the tolerances of all stashes that fit is far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {

@@ -15,17 +15,17 @@ namespace optpipe {
 struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
-    /// The order that runs one microbatch after the other, with the least recomputation that fits in memory without
-    /// offloading. Empty if one microbatch at a time doesn't fit in memory without offloading.
+    /// The order that runs one microbatch after the other, without offloading. The recomputation is the least with
+    /// which the stashes fit in memory. Empty if one microbatch at a time doesn't fit in memory without offloading.
     std::optional<order> best{};
 };
 
 /// Chooses the storage options of a single rank by solving a knapsack problem. When a gradient of a microbatch starts
 /// on the last stage, all stashes of the microbatch are in memory or on the host. When a gradient starts on another
-/// stage, the microbatch's stashes of all earlier stages are in memory or on the host. So whenever a gradient of a
-/// microbatch starts, all stashes of that microbatch fit in memory together. Therefore, the extra work of the options
-/// is at least the optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the
-/// transfers, because all offloads end before the gradient of the last stage starts, and all reloads start later.
+/// stage, the microbatch's stashes of all earlier stages are in memory or on the host. Because the stashes in memory
+/// fit together, the extra work of the options is at least the optimum of a multiple-choice knapsack. In a step with
+/// one microbatch, the bound also counts the transfers, because all offloads end before the gradient of the last stage
+/// starts, and all reloads start later.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
 /// choices (not tuned). Longer lists are thinned, which lowers the bound. Contract: the problem is plain and has one
@@ -60,7 +60,7 @@ struct knapsack_choice {
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Index of the choice for the stages before this one, and the option of this stage.
+    /// `before` is the index of the choice for the earlier stages. `option` is the option of the stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 

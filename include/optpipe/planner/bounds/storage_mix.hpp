@@ -12,8 +12,8 @@ namespace optpipe {
 /// A lower bound on the objective of every valid schedule. The result is at least `known`. There is one linear program
 /// per rank, and one per group of ranks that share a link (`storage_mix_program`). The result is the largest objective
 /// that one of the linear programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the
-/// number of matrix and knapsack entries that one linear program reads. Contract: `validate` accepts the problem, which
-/// is plain.
+/// number of matrix and knapsack entries that one linear program reads. Contract: the problem is plain, and `validate`
+/// accepts it.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -69,11 +69,11 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. Among these groups, the
-/// last ranks come first, because most problems are bounded by the epilogues of the last ranks, and a known bound
-/// shortens the work on the other groups. After the groups of one rank, there is one group for each link, with the
-/// ranks that share the link. If the objective is the span, there are no groups for links, because windows of different
-/// ranks begin at different times.
+/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. The groups of the last
+/// ranks come first, because most problems are bounded by the epilogues of the last ranks, and a known bound shortens
+/// the work on later groups. After the groups of one rank, there is one group for each link, with the ranks that share
+/// the link. If the objective is the span, there are no groups for links, because windows of different ranks begin at
+/// different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

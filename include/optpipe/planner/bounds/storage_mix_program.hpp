@@ -30,32 +30,32 @@ struct copy_rules {
 /// valid schedule.
 ///
 /// The program minimizes T, the length of the rank's window. For each stage and option, there is a variable x ≥ 0, the
-/// share of the microbatches that use the option. A share stands for an integral number of microbatches. The other
-/// variables are the times that the rank spends in each state. A state has at most one running operation, at most one
-/// copy (or one in each direction), and a multiset of waiting stashes that fit in memory together. Such multisets are
-/// like the patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided at the times
-/// at which an activity becomes possible or impossible (`time_windows`). All parts except the middle one have fixed
-/// lengths.
+/// share of the microbatches that use the option. A share stands for an integral number of microbatches. For each
+/// state, there is a variable, the time that the rank spends in the state. A state has at most one running operation,
+/// at most one copy (or one in each direction), and a multiset of waiting stashes that fit in memory together. The
+/// multisets are like the patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided
+/// at the times at which an activity becomes possible or impossible (`time_windows`). All parts except the middle one
+/// have fixed lengths.
 ///
 /// *Operations.* Each operation of an option runs for as long as the option's share of the microbatches needs.
 ///
 /// *Stashes.* At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. A
 /// stash takes its full size if it is kept, and while it is copied or recomputed. An offloaded stash takes the size of
-/// the part left on the device. A stash that doesn't fit in host memory isn't offloaded. Apart from this rule, host
-/// memory isn't counted.
+/// the part left on the device. Host memory counts in only one way: a stash that doesn't fit in host memory isn't
+/// offloaded.
 ///
 /// *Instants.* At each instant t between two parts of the window, the stashes on the device fit in memory together, and
 /// operations may be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight
-/// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of these
-/// operations. Then at least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c −
-/// I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same
-/// inequalities hold with opposite signs, because each operation runs for all microbatches in total. So only few
-/// forwards can run before the first gradient, and only few weight gradients after the last gradient.
+/// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of a single
+/// operation of each kind. At least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least
+/// C/c − I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same
+/// inequalities hold with opposite signs, because each operation runs for all microbatches in total. The instants allow
+/// only few forwards before the first gradient, and only few weight gradients after the last gradient.
 ///
 /// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
-/// A link carries one copy at a time in each direction. So in each part of the window, states with a copy in the same
-/// direction last in total at most as long as the part. A half-duplex link carries only one copy at a time. So if the
-/// link is half duplex, states with a copy in any direction last in total at most as long as the part.
+/// A link carries one copy at a time in each direction. In each part of the window, states with a copy in the same
+/// direction last in total at most as long as the part. If the link is half duplex, the limit holds for states with a
+/// copy in any direction.
 ///
 /// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, with λ
 /// ≥ 0 for inequalities, and let ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give
@@ -102,7 +102,7 @@ private:
     using column = milp::new_column;
 
     /// A node of branch and bound. `low` and `high` limit the number of microbatches that use each option. `shares` has
-    /// this number at the optimum of the relaxation.
+    /// the numbers of microbatches at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -230,9 +230,9 @@ private:
         }
     }
 
-    /// Whether stashes are counted at the instant `at` of rank `r` (see `instant`). On the side of the window's start,
-    /// stashes are counted at the earliest start of a gradient of each stage. On the side of the window's end, stashes
-    /// are counted at the latest end of a forward or a gradient of each stage.
+    /// Whether stashes are counted at the instant `at` of rank `r` (see `instant`). Near the window's start, stashes
+    /// are counted when a stage's gradients can first start. Near the window's end, stashes are counted when a stage's
+    /// forwards or gradients must have ended.
     [[nodiscard]] bool counts_stashes(std::size_t r, int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -378,8 +378,8 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise the
-    /// bound.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. The call also finds columns that would raise
+    /// the bound.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
         for (const auto cells : needs_.cells)
@@ -405,13 +405,13 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// The price of one unit of the link's time in interval j, for both directions.
+    /// The price of one unit of the link's time in interval j, summed over the link's directions.
     [[nodiscard]] double price_of_link(const interval& j, const std::vector<double>& multipliers) const {
         if (j.link[0] == no_row) return 0.0;
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
     }
     /// Corrects the signs of the multipliers. Multipliers of equations (the rows for running times) may have any sign.
-    /// Positive multipliers of links become 0. Negative multipliers of all other inequalities become 0.
+    /// Positive multipliers of links become 0. Negative multipliers of inequalities that aren't about links become 0.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);

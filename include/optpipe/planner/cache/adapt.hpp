@@ -67,9 +67,9 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. Transfers and
-/// recomputations are added and removed accordingly. An order with operations or options that `p` lacks stays
-/// unchanged.
+/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. Adds transfers
+/// and recomputations that the options need, and removes all others. An order with operations or options that `p` lacks
+/// stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -153,7 +153,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // This order is always executable, because the new microbatches run at the end, one at a time.
+    // The appended order is always executable, because the new microbatches run at the end, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -166,8 +166,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all`, in which only the parts of complete pairs are still marked. A pair is complete if a marked forward
-/// is followed by a marked backward as the next computation of the rank, and `p.overlaps` lists the two.
+/// The order `all`, without the marks of incomplete pairs. A pair is complete if its forward and its backward are
+/// marked and are successive computations of their rank, and if `p.overlaps` lists the pair.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet

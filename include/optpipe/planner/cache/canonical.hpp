@@ -36,15 +36,15 @@ using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. If two
-/// problems have equal forms, each schedule of one becomes a schedule of the other by converting units and indices of
-/// storage options.
+/// problems have equal forms, each schedule of one becomes a schedule of the other if units and indices of storage
+/// options are converted.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. The other times in the list are the messages of each edge (forward and backward), the delays of
+    /// each stage. The list continues with the times of the messages of each edge (forward and backward), the delays of
     /// groups, and the durations of pairs.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.

@@ -48,8 +48,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// Takes, for each storage option of `asked`, the best `replacing_factor` among the options of `known`. Returns the
-/// least of these factors.
+/// The storage options of `asked` are replaced by options of `known`. For each option of `asked`, the option with the
+/// best `replacing_factor` is taken. Returns the least of the taken factors.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -107,30 +107,30 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 /// The bound for `asked` that follows from a bound for `known`, or 0 if none follows. Bounds are in canonical units.
 ///
-/// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
-/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` can be turned
-/// into a schedule of `known` by leaving out the additional microbatches and scaling times by 1/f. Scaling by 1/f
-/// divides the objective by f. So no schedule of `asked` is below f × bound. The bound is lowered by the possible
-/// rounding error of the numbers.
+/// Suppose that `asked`, compared with `known`, has no fewer microbatches, no smaller stashes, no larger limits, and
+/// times that are at least `f` times as long. Each schedule of `asked` becomes a schedule of `known` if the additional
+/// microbatches are left out and the times are divided by f. The division divides the objective by f, so no schedule of
+/// `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more. The option of `known` replaces
 /// the option of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of
 /// the offload. After the offload, the stash takes only the part left on the device until the reload starts, and then
 /// `held` again. From the start of a recomputation, a stash takes the size of the activation. A stash is never larger
-/// with the option of `known` than with the option of `asked`, neither on the device nor on the host. An operation of
-/// the option of `known` takes the place of the same operation of the option of `asked`, starts at the same time, and
+/// with the option of `known` than with the option of `asked`, neither on the device nor on the host. Each operation of
+/// the option of `asked` is replaced by the same operation of the option of `known`, which starts at the same time and
 /// ends no later. Operations that the option of `known` lacks are left out. Thus dependent operations don't start too
 /// early, lanes run one operation at a time, and memory is freed no later. Further options of `known` don't matter,
 /// because they could only make schedules of `known` shorter. If `asked` has an option that no option of `known` can
 /// replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
-/// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. For
-/// the other factors, the bound is multiplied by the least ratio of a factor of `asked` to the factor of `known`, but
-/// at most by 1. If microbatches differ and there are pairs, only a bound for the same problem is used. The reason is
-/// that the factor of a pair depends on the durations of its parts.
+/// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. The
+/// bound is multiplied by the least ratio of a factor of `asked` on time to the factor of `known`, but at most by 1. If
+/// microbatches differ and there are pairs, only a bound for the same problem is used. The reason is that the factor of
+/// a pair depends on the durations of its parts.
 ///
-/// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
+/// If a microbatch is left out, pairs lose one of their two parts. The remaining part of a pair runs alone, and ends no
+/// later than in the pair.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

@@ -60,7 +60,7 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers.
+/// Removes all plans except the latest `most`, and temporary files of crashed writers.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);
     std::error_code ignored;

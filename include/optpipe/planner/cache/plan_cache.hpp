@@ -172,9 +172,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan if the entry's microbatches are slices or differ from each other. In all
-    /// other cases, 0. A good plan for very different microbatches may be more useful than a hasty plan for similar
-    /// ones.
+    /// The relative gap of the entry's plan, or 0 if the entry's microbatches are equal and aren't slices. A good plan
+    /// for very different microbatches may be more useful than a hasty plan for similar ones.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -185,8 +184,8 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The mean distance of corresponding microbatches. The k-th microbatch of one problem corresponds to the k-th
-    /// microbatch of the other after both are sorted by work.
+    /// The mean distance of corresponding microbatches. The microbatches of each problem are sorted by work. The k-th
+    /// microbatches of `a` and `b` correspond.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);

@@ -78,7 +78,7 @@ inline std::string cache_word(const operation& op) {
     const auto word = op.is_paired ? to_string(op) + '+' : to_string(op);
     return op.storage == 0 ? word : word + ':' + std::to_string(op.storage);
 }
-/// The inverse of `cache_word`. Empty if `word` isn't the word of an operation and option that the problem has.
+/// The inverse of `cache_word`. Empty if the problem has no operation and option with this word.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
     auto name = word.substr(0, colon);
@@ -196,8 +196,8 @@ inline bool draw_makes_sense(const canonical_problem& of) {
            of.factors.size() == factor_tables * rows * of.microbatches &&
            std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
 }
-/// Whether the fields of an entry make sense. Doesn't check whether the shape agrees with the other fields. The shape
-/// and the other fields disagree only in a forged file, whose plan `validate` rejects.
+/// Whether the fields of an entry make sense. The agreement of the shape with the other fields isn't checked. The shape
+/// is wrong only in a forged file, whose plan `validate` rejects.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;

@@ -74,8 +74,8 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task. `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the i-th task of each list goes to the i-th microbatch of the list in the order of
-    /// `run`.
+    /// interchangeable microbatches, it assigns the microbatches of each list, in the order of `run`, to the tasks of
+    /// the list.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());

@@ -26,8 +26,8 @@ struct clause_pool_parameters {
 
 /// Learned clauses of several searches of one model. The searches may have different limits on the objective. Each
 /// clause holds for objectives up to the limit under which it was learned. Searches share short clauses, as in the
-/// parallel SAT solver ManySAT (Hamadi, Jabbour and Sais 2009). Here, a clause is short if it has few decision levels
-/// (Audemard and Simon 2009).
+/// parallel SAT solver ManySAT (Hamadi, Jabbour and Sais 2009). A clause counts as short if its literals have few
+/// decision levels (Audemard and Simon 2009).
 ///
 /// Searches on several threads may use the pool at the same time, each through its own `member`.
 class clause_pool {

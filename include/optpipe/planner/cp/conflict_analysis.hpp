@@ -230,8 +230,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// `implied_` says for each entry of the trail whether the clause implies the entry, or that this hasn't been
-    /// decided. `asked_` lists the decided entries.
+    /// For each entry of the trail, `implied_` says whether the clause implies the entry, or that the answer isn't
+    /// known yet. `asked_` lists the entries whose answer is known.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -38,7 +38,8 @@ struct cp_parameters {
     /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
     /// s of processor time each. Four incumbents were better, one more problem got an incumbent, and three bounds were
     /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower,
-    /// and no proof came later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// and no proof came later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and
+    /// 11.5 s).
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
@@ -129,7 +130,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether it is still unknown whether the model has a solution within the search's limit.
+        /// False once it is known whether the model has a solution within the search's limit.
         bool active = true;
     };
 
@@ -171,8 +172,8 @@ private:
     /// do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule is often found after few conflicts. If a better schedule is found, the rest of the
-            // slice is used to find the next one.
+            // A better schedule is often found after few conflicts, so the remaining conflicts of the slice are used to
+            // find the next one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -241,8 +242,8 @@ private:
     }
 
     /// Excludes objectives that propagation at the root finds infeasible. Bisects the interval between the bound and
-    /// the target until its length is at most the initial length divided by `most_gap_divisor`. Returns false if the
-    /// bisection isn't complete yet.
+    /// the target until the interval's length is at most the initial length divided by `most_gap_divisor`. Returns
+    /// false if the bisection isn't complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
@@ -411,7 +412,7 @@ private:
 } // namespace cp::detail
 
 /// Constraint programming. Finds the best schedule and proves it optimal. The search branches on the order of pairs of
-/// operations, on offloads and on storage options. The search uses propagation and clause learning instead of linear
+/// operations, on offloads and on storage options. The search uses propagation and clause learning, but no linear
 /// programs.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the

@@ -290,7 +290,7 @@ private:
         return trail.fail(facts_);
     }
     /// Orders `last` after all jobs that have positions of at least `from` and must end by `deadline`. Contract: `last`
-    /// can't run before or among these jobs.
+    /// can't run before or among the jobs that must end by `deadline`.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)

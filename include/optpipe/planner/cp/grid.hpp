@@ -114,8 +114,8 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 } // namespace detail
 
 /// The unit of time of a problem. For `span`, an optimal time is the mean of differences along a cycle that visits each
-/// rank at most once. So if all durations are multiples of u, optimal times are multiples of u/k, where k is at most
-/// the number of ranks. `time_grid` divides u by the least common multiple of all such k, if this multiple is small.
+/// rank at most once. If all durations are multiples of u, optimal times are multiples of u/k, where k is at most the
+/// number of ranks. `time_grid` divides u by the least common multiple of all such k, if this multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

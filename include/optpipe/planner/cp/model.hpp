@@ -127,7 +127,7 @@ struct model {
         add_exactly_one(some);
         return some;
     }
-    /// A literal that is true if any of these clauses fails. A clause fails if all of its literals are false.
+    /// A literal that is true if any clause of `some` fails. A clause fails if all of its literals are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);

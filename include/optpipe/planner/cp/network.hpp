@@ -99,8 +99,7 @@ private:
         }
         return {first, static_cast<std::uint32_t>(arcs_.size())};
     }
-    /// Whether the literal's variable decides the order of two tasks. If the variable is true, both of the tasks are
-    /// present.
+    /// Whether the literal's variable decides the order of two tasks. If the variable is true, both tasks are present.
     [[nodiscard]] bool is_choice(literal l) const {
         const auto& c = model_->choices[l.variable()];
         return c.first != c.second;

@@ -26,7 +26,7 @@ public:
     /// either way.
     [[nodiscard]] bool has_instants() const { return instants_; }
 
-    /// Requires that these tasks don't overlap.
+    /// Requires that the tasks don't overlap.
     void add_machine(std::vector<task_index> tasks) {
         const auto n = tasks.size();
         if (n < 2) return;
@@ -39,7 +39,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// A literal that tells, if `y` is present, whether `x` is present and ends no later than `y` starts.
+    /// If `y` is present, the returned literal tells whether `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -51,9 +51,9 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// A literal that tells, if `y` is present, whether `x` is present and starts no later than `y`. If several tasks
-    /// that share a memory start together, the literal may be false for some pairs of these tasks. Among tasks that
-    /// start together, at least one task has literals that say that all others start before it.
+    /// If `y` is present, the returned literal tells whether `x` is present and starts no later than `y`. If several
+    /// tasks that share a memory start together, the literal may be false for some pairs of these tasks. Among tasks
+    /// that start together, at least one task has literals that say that all others start before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -120,11 +120,11 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether some task has no duration. If no task has duration 0, at most two tasks of the same memory can start at
-    /// the same time, one on each of its two machines. A solution may order either of these two tasks first. If some
-    /// task has no duration, three or more tasks may start together, and choices for each pair could form a cycle.
-    /// Therefore, if tasks start together, one of them has all others before it. This task is the task with the largest
-    /// index among the tasks that are always present. If all tasks that start together are optional, it is the task
-    /// with the smallest index.
+    /// the same time, one on each of its two machines, and a solution may order either one first. If some task has no
+    /// duration, three or more tasks may start together, and choices for each pair could form a cycle. Therefore, if
+    /// tasks start together, one of the tasks is ordered after all others: the task with the largest index among the
+    /// tasks that are always present. If all tasks that start together are optional, the task with the smallest index
+    /// is ordered after all others.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

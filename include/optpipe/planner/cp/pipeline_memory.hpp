@@ -22,9 +22,9 @@ namespace optpipe::cp {
 /// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
 /// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
 ///
-/// Some memory of a stash is held on the device whichever option is chosen. Tasks acquire and release it: the forward,
-/// the transfers, and the gradient or weight gradient. To count this memory, the model needn't know which forward,
-/// transfers and gradient belong to one stash.
+/// Some memory of a stash is held on the device whichever option is chosen. The tasks that acquire and release this
+/// memory are the forward, the transfers, and the gradient or weight gradient. To count this memory, the model needn't
+/// know which forward, transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -33,17 +33,17 @@ namespace optpipe::cp {
 /// gradient) hasn't ended.
 ///
 /// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings a lower
-/// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. This
-/// holds because a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
+/// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. The
+/// reason is that a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
 /// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. If two tasks
 /// start together, the literal for their order may be true or false. If there are tasks without duration, layers aren't
 /// nested, because nesting requires that starts and ends of tasks differ. The layers that a gradient adds to its stash
 /// are always nested.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
-/// backwards acquire and release such memory, and operations of other ranks may release it, too. A backward that starts
-/// with an extra task acquires memory when the extra task starts. A full backward releases memory when its weight
-/// gradient ends.
+/// backwards acquire and release memory in addition to stashes, and operations of other ranks may release it, too. A
+/// backward that starts with an extra task acquires memory when the extra task starts. A full backward releases memory
+/// when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -105,7 +105,7 @@ private:
         std::size_t stash;
         task_index offload;
         task_index reload;
-        /// An option with these transfers.
+        /// An option with the transfers of this entry.
         std::size_t option;
     };
     /// Literals and weights. Each literal implies the literals before it.
@@ -170,7 +170,7 @@ private:
     }
 
     // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
-    // stage and per slice of the sequence. So the rounding error of the sum is less than the tolerance.
+    // stage and per slice of the sequence, so the rounding error of the sum is less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -351,8 +351,8 @@ private:
     /// Whether the operation that releases stash `j` hasn't ended when `at` starts. `release` lists the stage's
     /// gradients, which release the layers above the weight stash, or the stage's weight gradients, which release all
     /// other layers. The releasing operation is the gradient that uses the stash, or the weight gradient of this
-    /// gradient. All options, and all layers with the same `release`, share this literal. Learned clauses can use this
-    /// literal instead of the literals of each gradient that may use the stash.
+    /// gradient. All options, and all layers with the same `release`, share this literal. In a learned clause, this
+    /// literal replaces the literals of each gradient that may use the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;

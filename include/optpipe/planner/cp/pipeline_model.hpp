@@ -29,17 +29,17 @@ namespace optpipe::cp {
 ///
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
-/// before the k-th forward of the next stage starts. The reason: if x_i ≤ y_i for all i, this still holds after both
-/// lists are sorted. The same holds for all other inputs, and each memory holds the same amounts at the same times.
-/// Therefore some optimal schedule runs the operations of each kind in the order of microbatches.
+/// before the k-th forward of the next stage starts. The reason is that x_i ≤ y_i for all i stays true if both lists
+/// are sorted. All other inputs also end before the operations that need them, and each memory holds the same amounts
+/// at the same times. Therefore some optimal schedule runs the operations of each kind in the order of microbatches.
 ///
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
 /// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
 /// requires only two things. At any time, gradients and offloads together have taken at most as many stashes as
-/// forwards and reloads have provided. Also, at most as many stashes have been reloaded as offloaded. Every valid
-/// schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible
-/// for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
+/// forwards and reloads have provided. At any time, at most as many stashes have been reloaded as offloaded. Every
+/// valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is
+/// infeasible for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
 /// (`bounding_form`). If options differed in recomputation, the work before or in a gradient would depend on the stash
 /// that the gradient uses.
 ///
@@ -51,9 +51,9 @@ namespace optpipe::cp {
 /// of pairs from i to j. Let α be the number of forwards that have ended before pair j starts. The stashes of the pairs
 /// i … j are from the first α forwards, and the gradients of these stashes start after pair i has ended. Let b be the
 /// number of gradients that start before pair i has ended. At most α − n of these b gradients belong to the first α
-/// forwards. So at least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at
-/// least the (b + n)-th. So if b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th
-/// forward and the b-th gradient.
+/// forwards, so at least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at
+/// least the (b + n)-th. If b + n > α, a microbatch must therefore pass down and up the whole pipeline between the (b +
+/// n)-th forward and the b-th gradient.
 ///
 /// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
 /// the stash.
@@ -124,11 +124,11 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// An upper bound T on the end of some schedule that engages each rank for at most `most`, if there is such a
-    /// schedule. In plain problems, T is 2 · `most`, because every rank begins before the first gradient on the first
-    /// rank starts, and this gradient starts by `most`. In other problems, T is the sum of all durations and delays. If
-    /// each operation starts as early as the order of operations and the limit `most` allow, it starts at the end of a
-    /// path that visits no operation twice. The limit only shortens paths.
+    /// If some schedule engages each rank for at most `most`, one of these schedules ends by the returned time T. In
+    /// plain problems, T is 2 · `most`, because every rank begins before the first gradient on the first rank starts,
+    /// and this gradient starts by `most`. In other problems, T is the sum of all durations and delays. In a schedule
+    /// with the earliest possible starts, each operation starts at the end of a path that visits no operation twice.
+    /// The limit `most` only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -296,7 +296,7 @@ private:
     }
     /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended, at
     /// least one of two conditions holds for forward k + j − i + 1. Either the forward has ended before pair j starts,
-    /// or gradient k follows at least a full pass after the forward (see `pipeline_model`).
+    /// or a full pass takes place between the forward and gradient k (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)

@@ -25,10 +25,11 @@ namespace optpipe::cp {
 /// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th operation of each kind
 /// waits for the k-th operation of another stage. If the gradients of one stage are sorted by their starts, they are
 /// also sorted by their ends, whatever the options of their stashes. A stash, its transfers and its recomputation
-/// belong to one forward and one gradient, so they can't always be sorted. In FIFO order (`forbidden`), the k-th
-/// gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form (`allowed`) of plain
-/// problems, the model assigns to each gradient of a stage the forward whose stash the gradient uses. The model also
-/// assigns the forwards of a stage to the forwards of the next stage, by microbatch, and does the same for gradients.
+/// belong to one forward and one gradient, so transfers and recomputations can't always be sorted. In FIFO order
+/// (`forbidden`), the k-th gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form
+/// (`allowed`) of plain problems, each gradient may use the stash of any forward of its stage, and the model decides
+/// which one. For each forward, the model decides which forward of the next stage runs the same microbatch. For each
+/// gradient, the model decides which gradient of the previous stage runs the same microbatch.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
 /// with an operation of a smaller index on the next stage, the operation on the next stage must wait for the operation

@@ -37,7 +37,7 @@ struct stored_gradient {
 /// Transfers that belong to no stash, in the order in which they run. A pair of transfers is only present if the
 /// previous pair is present.
 struct transfer_pairs {
-    /// The options that have these transfers.
+    /// The options that share the transfers of this entry.
     std::vector<std::size_t> options{};
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};

@@ -62,8 +62,9 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
 /// The arcs of a cycle with a positive sum of gaps can't all hold, because bounds would rise around the cycle until a
-/// window is empty. When a bound is raised again on the same level, the propagation looks for such a cycle. The
-/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// window is empty. When a bound is raised again on the same level, the propagation looks for a cycle with a positive
+/// sum. The conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler
+/// 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -111,7 +112,7 @@ private:
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
     /// Arc `i` requires that the bound of its target is at least `value`. Returns whether the requirement comes from a
-    /// cycle of arcs with a positive sum. If there is such a cycle, `path_` lists its arcs in reverse order.
+    /// cycle of arcs with a positive sum. If so, `path_` lists the arcs of the cycle in reverse order.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -132,8 +133,8 @@ private:
         }
     }
     /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. The tasks of the
-    /// cycle are either all present or all absent. This holds because the source of an arc is present if the target is,
-    /// or if a guard of the arc requires it.
+    /// cycle are either all present or all absent, because the source of an arc is present if the target is, or if a
+    /// guard of the arc requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));

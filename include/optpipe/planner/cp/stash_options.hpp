@@ -26,8 +26,8 @@ namespace optpipe::cp {
 
 /// The options that a stage may need in an optimal schedule, as indices into its list. The option to keep the stash
 /// comes first, if the stage has it. An option is left out if keeping the stash is at least as good. If memory is
-/// ample, keeping is at least as good as any other option. If memory is scarce, keeping is still at least as good as an
-/// option that leaves at least as much on the device.
+/// ample, keeping is at least as good as any other option. If memory is scarce, keeping is at least as good as any
+/// option that leaves no less than the kept stash on the device.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);

@@ -70,9 +70,8 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
-    /// If the lanes can't be timed in their order for this reason, they are sorted by start before the state is
-    /// recorded.
+    /// Records the current state as the best. If the order of the lanes isn't executable, the lanes are first sorted by
+    /// start. The order isn't executable if a transfer on a shared link starts before its predecessor on the lane.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {
@@ -120,9 +119,9 @@ private:
             random_.chance(with_.leave_block_chance) ? leave_block() : moves_.propose(choose(), random_);
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
-    /// Keeps the proposed move if it changes something and costs at most `most`. Otherwise, undoes the move and returns
+    /// Keeps the proposed move if it changes something and costs at most `most`. Undoes any other move, and returns
     /// false. If a move takes too much memory, another storage option for one of the stashes in memory is tried. A move
-    /// that is repaired in this way must cost less than the current state, because stashes would otherwise drift to
+    /// with another option must cost less than the current state. If an equal cost were enough, stashes would drift to
     /// options that leave ever less memory on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
@@ -143,7 +142,8 @@ private:
         return true;
     }
     /// Descends from the best state. Tries storage options that take less of the rank's time, one at a time, and keeps
-    /// those that don't raise the cost. In large problems, random moves miss many options that cost no more.
+    /// those that don't raise the cost. In large problems, random moves miss many options that shorten the work and
+    /// don't raise the cost.
     void descend() {
         if (!p_.trades_time()) return;
         go_to(best_);
@@ -180,7 +180,7 @@ private:
         --path_uses_;
     }
     /// Takes an operation near one end of a block of the critical path, and moves it past that end, out of the block.
-    /// No other move of an operation of a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop
+    /// An operation's move within its block can't make the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop
     /// scheduling).
     bool leave_block() {
         refresh_path();
@@ -213,8 +213,7 @@ private:
         tails_.find([&](id r) { return -objective_.committed_first(r); });
         tails_age_ = with_.uses_of_tails;
     }
-    /// For `span`, whether the edit may change a rank's first start, and thus also the latest end that this start
-    /// allows.
+    /// For `span`, whether the edit may change a rank's first start. The first start limits the rank's last end.
     bool starts_may_change() const {
         if (!p_.span()) return false;
         return std::any_of(lanes_.touched().begin(), lanes_.touched().end(), [&](const lane_orders::range& t) {

@@ -57,14 +57,13 @@ private:
         const auto& f = lanes_->facts(i);
         for (const auto& in : p_->neighbours(f.inputs))
             if (binds(i + in.difference, in.delay, i)) return i + in.difference;
-        // An input on the same stage that is a computation is found by the code below, which follows the lane.
+        // The loop over the lane, below, finds the inputs that are computations on the same stage.
         if (const id from = i + f.own_input;
             from != i && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane determines the start. The start depends on the operation that ran, freed memory or acquired memory
-        // right before `i`.
+        // The lane determines the start: `i` starts when an earlier operation of the lane ends or acquires memory.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

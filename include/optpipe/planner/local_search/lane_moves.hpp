@@ -125,8 +125,8 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position after `count` operations of other kinds or stages, in one direction. If the lane has fewer such
-    /// operations, the end of the lane.
+    /// The position after `count` operations of other kinds or stages, in one direction. The end of the lane if the
+    /// lane has fewer operations of other kinds or stages.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
@@ -215,7 +215,7 @@ private:
         return {static_cast<storage_index>(option), lanes_->choice(i).is_split};
     }
 
-    /// Changes how an offloaded stash is transferred. A stash that isn't offloaded gets another option instead.
+    /// Changes how an offloaded stash is transferred. A stash that isn't offloaded gets another option.
     bool propose_transfer_move(id i, random_numbers& random) {
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), flip(random));
         if (!lanes_->is_offloaded(i)) return propose_storage_move(i, random);
@@ -240,10 +240,10 @@ private:
         place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Places the two transfers of the stash, which are still inactive, in their lane, and the offload on its link.
-    /// Returns the approximate start of the reload. Once both transfers are active, the caller must place the reload on
-    /// its link according to this time, and after the offload if the link is half duplex. Empty if the transfers can't
-    /// be placed.
+    /// Places the two inactive transfers of the stash in their lane. Also places the offload on its link. Returns the
+    /// approximate start of the reload. Once both transfers are active, the caller must place the reload on its link by
+    /// the returned time. If the link is half duplex, the reload's place must be after the offload. Empty if the
+    /// transfers can't be placed.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);

@@ -49,10 +49,10 @@ public:
 
     /// The objective (makespan or span).
     [[nodiscard]] double value() const { return value_; }
-    /// The mean of the ranks' engaged times. `value` returns the maximum of these times.
+    /// The mean of the ranks' engaged times. `value` is the maximum of the engaged times.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
-    /// For `span`, the first start of the rank in the last committed state. For other objectives, 0.
+    /// For `span`, the first start of the rank in the last committed state. 0 for all other objectives.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
     /// The time after which changes don't affect the first starts of ranks.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
@@ -142,7 +142,7 @@ private:
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;
-    std::size_t round_ = 0; ///< an even number, where the next odd number marks forwards that are done
+    std::size_t round_ = 0; ///< even; the odd number `round_` + 1 marks forwards that are done
 };
 
 } // namespace optpipe::detail

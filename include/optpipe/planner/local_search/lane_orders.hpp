@@ -44,7 +44,7 @@ public:
         restart();
     }
     /// Sets whether edits keep the microbatches of each kind in ascending order. If storage options take different
-    /// amounts of a rank's time, microbatches aren't interchangeable, so another order may be better.
+    /// amounts of a rank's time, microbatches aren't interchangeable, and the ascending order may not be the best.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
     /// Moves the operation at `from` to `to` in its lane. The operations between these positions shift.
@@ -92,8 +92,8 @@ public:
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return is_legal(t); });
     }
-    /// The first position of an edited sequence at which the device memory doesn't suffice. None if there is no fault,
-    /// or if a fault of another kind comes first.
+    /// The first position of an edited sequence at which the device memory doesn't suffice. None if the sequences have
+    /// no fault, or if the first fault isn't a lack of device memory.
     [[nodiscard]] id overflow() const {
         for (const auto& t : touched_)
             if (const auto found = memory_.find_fault(t); found.what != lane_memory::fault_kind::none)

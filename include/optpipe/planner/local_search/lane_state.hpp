@@ -97,9 +97,9 @@ protected:
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Takes the order of a schedule without renumbering its microbatches. On their links, active transfers are also in
-    /// the schedule's order. Inactive transfers may be anywhere. Splits every B on stages where splitting never takes
-    /// more memory, because splitting is at least as good there.
+    /// Takes the order of a schedule without renumbering its microbatches. The order of active transfers on a link is
+    /// the schedule's order, too. Inactive transfers may be anywhere. Splits every B on stages where splitting never
+    /// takes more memory, because splitting is at least as good there.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         for (const auto& op : sorted.operations) {
@@ -157,8 +157,8 @@ private:
             }
         return result;
     }
-    /// Calls `visit` with an active operation, and with the operations at adjacent positions: inactive operations, and
-    /// the W of a B that is split.
+    /// Calls `visit` for an active operation, for the inactive reload, recomputation or offload of its stash, and for
+    /// the W of a B that may be split.
     template <class Visit> void for_each_beside(const operation& op, Visit visit) const {
         const id i = p_->number(op);
         const id s = p_->stage_of(i);

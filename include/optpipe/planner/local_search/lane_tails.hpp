@@ -23,8 +23,8 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.flat()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// Computes all tails. `extra(rank)` is added to the tails at the end of a rank. For `span`, `extra(rank)` is the
-    /// negated first start of the rank.
+    /// Computes all tails. `extra(rank)` is added to the tails of paths that end on a rank. For `span`, `extra(rank)`
+    /// is the negated first start of the rank.
     template <class Extra> void find(Extra extra) {
         lanes_after_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -71,8 +71,8 @@ private:
     }
     /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
     /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. An operation may
-    /// have waited for one without duration that starts at the same time. So among operations with equal starts, those
-    /// with a duration are visited first.
+    /// have waited for an operation without duration that starts at the same time. Therefore, operations with a
+    /// duration are visited before operations without duration that have the same start.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

@@ -16,9 +16,9 @@ namespace optpipe::detail {
 /// edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. Propagation ends where the lane is in the same state as before. The state of a
-/// lane consists of the time at which it is free, its memory and its pending releases. Dirty operations are processed
-/// in the order of their old starts, so that hardly any operation is placed twice.
+/// an input arrives at another time. Propagation ends at positions where the lane's state is the same as before the
+/// edit. The state of a lane consists of the time at which it is free, its memory and its pending releases. Dirty
+/// operations are processed in the order of their old starts, so that hardly any operation is placed twice.
 class lane_times {
 public:
     using id = flat_problem::id;
@@ -52,8 +52,8 @@ public:
         return place_all([](id) {});
     }
 
-    /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Also returns
-    /// false as soon as `too_late(number, start)` is true for an operation after the edits whose start is final. Call
+    /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Returns false as
+    /// soon as `too_late(number, start)` is true for an operation that is after the edits and has its final start. Call
     /// `rollback`, which restores all times, whenever the result is false or the edits are rolled back. If a cycle is
     /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, the function
     /// computes all times again.
@@ -187,7 +187,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // beyond `position` only if an earlier position is dirty
+            if (s.host_released >= position) break; // passes `position` only if an earlier position is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -291,8 +291,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations get NaN as their end. If they kept their old ends, stale times of activated operations
-        // would count as unchanged, and other operations could wait for deactivated operations.
+        // Flipped operations get NaN as their end. With their old ends, stale times of activated operations would count
+        // as unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));
@@ -320,8 +320,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected, because there may be no cycle, but only an unfavourable
-    /// order of visits.
+    /// Computes all times again, to find out whether a suspected cycle exists. If there is no cycle, the order of
+    /// visits was merely unfavourable.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
@@ -340,7 +340,8 @@ private:
             --here;
         last_acquisition_[at(lane)] = here;
     }
-    /// Notes that a release of the lane changed. The lane can't be in its old state before that release is processed.
+    /// Notes that a release of the lane changed. The lane can't be in its old state before the changed release is
+    /// processed.
     void release_changed(id lane, id position, operation_kind kind) {
         if (!touched(lane)) {
             settled_at_[at(lane)] = round_;
@@ -429,9 +430,9 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // Data of each lane: the end of the edited range, the last changed releases by compute operations and by transfers,
-    // and the position of the last operation that acquires memory. An entry is valid if its `settled_at_` is the
-    // current round.
+    // The vectors have, for each lane, the end of the edited range, the last changed release by a compute operation and
+    // by a transfer, and the position of the last operation that acquires memory. An entry is valid if its
+    // `settled_at_` is the current round.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;

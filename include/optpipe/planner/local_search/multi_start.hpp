@@ -70,8 +70,8 @@ private:
         seconds_ = std::max(0.0, seconds);
         limits_.deadline = deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds_});
     }
-    /// Drops the last starts so that all rounds together take at most the time of `searches` searches of the first
-    /// round. Each round takes as long as the first round.
+    /// Drops the last starts until all rounds together take no longer than `searches` searches of the first round. Each
+    /// round takes as long as the first round.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));

@@ -34,19 +34,19 @@ template <class Move>
 /// problem, and not tuned.
 struct move_parameters {
     /// Chance of a move that splits a full backward, or joins I and W into a full backward. The chance is small,
-    /// because the move changes little else.
+    /// because the move hardly changes the order.
     std::size_t full_backward_chance = 8;
-    /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Chances of
-    /// 10 and 25 were compared with 40,000 moves on each of 48 random problems with several options and three seeds.
+    /// Chance of a move that changes a storage option. All other moves keep the chosen options. Chances of 10 and 25
+    /// were compared on 48 random problems with several options, with 40,000 moves and three seeds for each problem.
     /// Objectives were equal (within 0.1 %). With 25, moves took an eighth longer on average, because a change of
     /// option affects many operations.
     std::size_t storage_chance = 10;
-    /// Chance of a move that changes the transfers of a computation's stash instead of moving the computation. If the
+    /// Chance of a move that changes the transfers of a computation's stash and doesn't move the computation. If the
     /// stash isn't offloaded, the move changes the stash's option.
     std::size_t transfer_chance = 35;
 
-    /// Weights of the moves of sequences. Most moves are single shifts, which are the fastest to evaluate. The other
-    /// moves leave local optima of single shifts.
+    /// Weights of the moves of sequences. Most moves are single shifts, which are the fastest to evaluate. All other
+    /// moves can escape from local optima of single shifts.
     std::array<weighted_move<sequence_move>, 5> sequence_moves{{{sequence_move::swap_blocks, 3},
                                                                 {sequence_move::shift_later_ones, 2},
                                                                 {sequence_move::shift_neighbours, 2},
@@ -61,8 +61,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift. A length counts operations of another kind. A shift has a length of at most
-    /// two, at most eight, or at most a part of the lane (0).
+    /// Weights of the lengths of a shift. A length counts the passed operations of another kind or stage. A shift has a
+    /// length of at most two, at most eight, or at most a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -70,16 +70,16 @@ struct move_parameters {
     std::size_t second_block_min = 1, second_block_max = 4;
     /// Longest time by which `move_ahead` moves an operation ahead, in halves of a mean duration.
     std::size_t most_halves_ahead = 12;
-    /// Chance that an offload begins right after the forward. Other offloads begin fewer than `latest_offload`
-    /// operations later.
+    /// Chance that an offload begins right after the forward. All other offloads begin later, with fewer than
+    /// `latest_offload` operations in between.
     std::size_t offload_at_once_chance = 60;
     std::size_t latest_offload = 5;
-    /// Chance that a reload ends at the gradient's start. Other reloads end earlier, by fewer than
+    /// Chance that a reload ends at the gradient's start. All other reloads end earlier, by fewer than
     /// `earliest_reload_quarters` quarters of their length.
     std::size_t reload_in_time_chance = 40;
     std::size_t earliest_reload_quarters = 13;
-    /// Chance that a recomputation comes right before the gradient. Other recomputations come fewer than
-    /// `earliest_recompute` operations earlier.
+    /// Chance that a recomputation comes right before the gradient. All other recomputations start earlier, with fewer
+    /// than `earliest_recompute` operations in between.
     std::size_t recompute_at_once_chance = 50;
     std::size_t earliest_recompute = 4;
     /// Largest number of consecutive microbatches, or stages, that get another option in one move.
@@ -100,32 +100,33 @@ struct annealing_parameters {
     /// All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
-    /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. There is one number per
-    /// round.
+    /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank. The array has one
+    /// weight per round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
     /// Limit on the length of a path, as a multiple of the number of operations. A limit is needed because a path
     /// through operations without duration may go round in a cycle.
     std::size_t longest_path = 8;
-    /// A time in mean durations. If an operation ended more than this time before the start of another operation, it
-    /// doesn't determine that start.
+    /// A time in mean durations. An operation can determine a start only if at most this time lies between the
+    /// operation's end and the start.
     double farthest_back = 16.0;
-    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. The other rounds
+    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. All other rounds
     /// continue from the best state.
     std::size_t rounds_per_wandering = 3;
-    /// Percentage of moves that begin at any operation instead of one of a critical path.
+    /// Percentage of moves that begin at any operation. The remaining moves begin at an operation of a critical path.
     std::size_t anywhere_chance = 40;
     /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
-    /// of the block, from a position at most `farthest_from_end_of_block` operations away. Chances were compared with
-    /// local search alone, 1 to 2 s, on problem files, models and random problems. A chance of 8 was better than 0 in 9
-    /// runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to
-    /// 60, and distances from 4 to 16 operations, made no difference beyond the spread of seeds.
+    /// of the block. Before the move, it is at most `farthest_from_end_of_block` operations away from this end. Chances
+    /// were compared in runs of 1 to 2 s of local search alone, on problem files, models and random problems. A chance
+    /// of 8 was better than 0 in 9 runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and
+    /// worse in 13. Chances from 20 to 60, and distances from 4 to 16 operations, made no difference beyond the spread
+    /// of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
     /// Chance, in percent, that a move that takes too much of a rank's memory is tried again with a smaller stash. A
-    /// second try takes longer than dropping the move. Chances of 40 and 0 were compared with local search alone, in 72
-    /// runs of 2 s on random models. A chance of 40 was better in 31 runs and worse in 19, and objectives were 0.06 %
-    /// lower on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 %
-    /// lower (standard error 0.12).
+    /// second try takes longer than dropping the move. Chances of 40 and 0 were compared in 72 runs of 2 s of local
+    /// search alone, on random models. A chance of 40 was better than 0 in 31 runs and worse in 19, and objectives were
+    /// 0.06 % lower on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were
+    /// 0.13 % lower (standard error 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
     /// longer than a move, but old paths and tails are less accurate.
@@ -145,16 +146,16 @@ struct annealing_parameters {
 
 /// The effort of `multi_start_search` for each of its starts.
 struct multi_start_parameters {
-    /// Moves of the first round, as a share of an annealing's first round. Eight starts were compared with one start in
-    /// plans of 5 s on one thread for 30 random models. With eight starts, 10 plans were better by up to 5.1 %, 8 were
-    /// worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a share of 1, and half of all moves
-    /// spent on starts, there was no difference on average over 86 models.
+    /// Moves of the first round, as a share of the moves of an annealing's first round. Eight starts were compared with
+    /// one start in plans of 5 s on one thread for 30 random models. With eight starts, 10 plans were better by up to
+    /// 5.1 %, 8 were worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a share of 1 and half of
+    /// all moves for the starts, objectives were the same as with one start, on average over 86 models.
     double first_round = 0.25;
     /// Share of the remaining time for all starts together. If this time doesn't suffice, fewer starts are searched.
-    /// Shares were compared with a single start on eleven random models of 1,000 to 2,048 stashes, with 10 s on one
-    /// thread. On average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and
-    /// equally long with a share of 0.1 (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of
-    /// 0.1 and all eight starts gave equal steps on average (within 0.09 %).
+    /// Eleven random models of 1,000 to 2,048 stashes were planned for 10 s on one thread. Compared with a single
+    /// start, steps were 0.71 % longer on average with all eight starts, 0.32 % longer with a share of 0.2, and equally
+    /// long with a share of 0.1 (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and
+    /// all eight starts gave equal steps on average (within 0.09 %).
     double time = 0.1;
     /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
     /// per unit, the searches take half a second.

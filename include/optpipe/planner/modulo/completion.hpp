@@ -17,7 +17,7 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// For each stage after its own, a forward may move earlier by this share of a period. Forwards only move by whole
+    /// A forward with n later stages may move earlier by n times this share of a period. Forwards only move by whole
     /// periods, and only as far as memory allows.
     double ahead = 0.0;
     /// Whether weight gradients may leave their pattern slots. Weight gradients that leave their slots run in idle

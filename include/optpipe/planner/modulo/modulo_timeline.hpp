@@ -94,8 +94,8 @@ private:
         const auto wrapped = d - period_ * std::floor(d / period_);
         return wrapped >= period_ - slack_ ? 0.0 : wrapped;
     }
-    /// The end of a reservation that overlaps the interval of `length` that starts at `at`. Returns `at` itself if no
-    /// reservation overlaps the interval.
+    /// Looks for a reservation that overlaps the interval from `at` to `at + length`. Returns the reservation's end, or
+    /// `at` if no reservation overlaps the interval.
     [[nodiscard]] double end_of_obstacle(double at, double length) const {
         for (const auto& p : intervals_) {
             const auto behind = distance(p, at);

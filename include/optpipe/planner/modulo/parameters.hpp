@@ -13,9 +13,10 @@ struct period_parameters {
     /// Number of rounds. A round goes through all periodicities, with wider beams or more attempts than the previous
     /// round.
     std::size_t max_rounds = 12;
-    /// Number of partial patterns that are kept (width), and number of attempts to add a stage to each of them. Both
-    /// numbers grow from the first round to a maximum. If ranks have several stages and the periodicity is 1, the first
-    /// values are multiplied by `coupled_factor`, because the first placements decide whether the last placements fit.
+    /// Number of partial patterns that are kept (width), and number of attempts to add a stage to each of them. Width
+    /// and number grow from the first round to a maximum. If ranks have several stages and the periodicity is 1, the
+    /// first values are multiplied by `coupled_factor`, because the first placements decide whether the last placements
+    /// fit.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -38,8 +39,8 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty for each offloaded stash, in periods, that is added to the lifespan. Among equally good patterns, the
-    /// ones with fewer transfers are kept.
+    /// Penalty, in periods, that each offloaded stash adds to the lifespan. Among equally good patterns, the ones with
+    /// fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random numbers that are added to lifespans, in periods. Up to a thousand units are added, so that the
     /// children of one parent don't fill the beam.
@@ -56,14 +57,15 @@ struct beam_parameters {
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. With n = 1, there is room for the
-    /// weight gradients if memory is scarcest.
+    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. n = 1 leaves room for the weight
+    /// gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
     /// spacing is tried with `first_fill`. Afterwards, the best spacing is tried with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Effort per cell of making a schedule of the complete step. The unit of effort is one attempt to place a stage.
+    /// Effort, per cell, for making a schedule of the complete step. The unit of effort is one attempt to place a
+    /// stage.
     std::size_t attempt_effort = 12;
 };
 
@@ -81,8 +83,8 @@ struct steady_state_parameters {
     /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. Improving prologue and epilogue is
     /// assumed to gain at most 5 %. On eight problems (8 and 32 ranks, unit costs), the improvement gained nothing.
     double max_ratio = 1.05;
-    /// Positions in the step, as shares of its length, near which the search looks for a repeated segment. In the
-    /// middle, the state is steady.
+    /// The search looks for a repeated segment near these positions in the step. A position is a share of the step's
+    /// length. In the middle, the state is steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
     /// Two numbers of repetitions of a segment. The objectives with these two numbers are extrapolated to more
     /// repetitions.

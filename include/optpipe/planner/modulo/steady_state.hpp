@@ -18,8 +18,8 @@
 
 namespace optpipe::detail {
 
-/// Completes patterns in a reduced problem, with the number of microbatches that prologue and epilogue need, and
-/// unrolls the result to all microbatches.
+/// Completes patterns in a reduced problem, and unrolls the result to all microbatches. The reduced problem has only
+/// the microbatches that prologue and epilogue need.
 class steady_state {
 public:
     explicit steady_state(search_state& state, const steady_state_parameters& with = {})
@@ -37,8 +37,8 @@ public:
             for (const double ahead : with_.ahead)
                 if ((!refill || may_refill) && !state_.done()) offer(pattern, {ahead, refill});
     }
-    /// Improves prologue and epilogue of the best schedule and unrolls it, unless the schedule is far behind the
-    /// incumbent.
+    /// Unrolls the best schedule of the reduced problem, and each shorter schedule that `improve` makes of it. Does
+    /// nothing if the best schedule is far behind the incumbent.
     void finish(const std::function<void(search_state&)>& improve) {
         if (best_value_.is_unlimited() || !is_reduced() || best_value_ > with_.max_ratio * state_.objective()) return;
         unroll_to_all(best_);
@@ -48,7 +48,7 @@ public:
         improve(inner);
         if (inner.objective() < objective_of(reduced_, best_)) unroll_to_all(*inner.incumbent());
     }
-    /// Offers a schedule of the reduced problem with a segment of its steady state unrolled.
+    /// Offers a schedule of the reduced problem, after unrolling a segment of its steady state.
     void unroll_to_all(const schedule& shorter) {
         const auto lanes = lanes_by_start(reduced_, shorter);
         const segment_finder finder{reduced_, lanes};

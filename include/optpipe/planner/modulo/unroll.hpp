@@ -176,7 +176,7 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether `op` needs an operation of another stage that isn't before the segment. Contract: `op` is before the
+    /// Whether `op` needs an operation of another stage inside or behind the segment. Contract: `op` is before the
     /// segment.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const auto input = input_from_other_stage(p_.graph.stages(), op);
@@ -193,8 +193,9 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment. Returns an order of `longer`, which has `times · count` more microbatches, because the segment is
-/// repeated `times` more times. No rank needs more memory than in the order before unrolling.
+/// Unrolls a segment. The result is an order of `longer`, in which the segment is repeated `times` more times.
+/// Contract: `longer` has `times · count` more microbatches than the order in `lanes`. No rank needs more memory than
+/// in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

@@ -18,7 +18,7 @@
 
 namespace optpipe::detail {
 
-/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. So half of each
+/// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Half of each
 /// rank's slots are for forwards, and half for gradients. Microbatches that are placed in slots never wait for each
 /// other. The mean distance between two microbatches, in slots, need not be integral.
 struct wavefronts {

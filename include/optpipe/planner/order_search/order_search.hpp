@@ -52,12 +52,12 @@ struct order_search_parameters {
     /// If the problem has pairs, this percentage of the shifts on a lane is replaced by moves that make, split or
     /// exchange pairs.
     std::size_t percent_pairs = 40;
-    /// Percentage of moves that change the operations of several microbatches alike. Moves of several microbatches are
-    /// made only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
-    /// seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72 random problems were as
-    /// short with 2 % as with 10 %, and the search took 0.7 times as long. Without moves of several microbatches, the
-    /// best step for 4 ranks × 16 microbatches, pairs of length 2.75 and the memory of DualPipeV took 95.25. With moves
-    /// of several microbatches, this step took 93.75 to 94.5.
+    /// Percentage of moves that change the operations of several microbatches in the same way. Moves of several
+    /// microbatches are made only if the problem has pairs and no operation waits for memory. A move of several
+    /// microbatches takes about seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72
+    /// random problems were as short with 2 % as with 10 %, and the search took 0.7 times as long. For 4 ranks × 16
+    /// microbatches, pairs of length 2.75 and the memory of DualPipeV, the best step took 95.25 without moves of
+    /// several microbatches, and 93.75 to 94.5 with such moves.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
@@ -208,7 +208,7 @@ private:
         if (is_pair) return exchange_parts(kept == at ? at + 1 : at, *other);
         return order_.partner(order_[*other]) == flat_problem::none && merge(at, *other);
     }
-    /// Two operations, one of which is a forward and the other a backward.
+    /// A forward and a backward.
     struct parts {
         id f;
         id b;
@@ -216,14 +216,14 @@ private:
     [[nodiscard]] parts parts_of(id one, id other) const {
         return flat().is_forward(one) ? parts{one, other} : parts{other, one};
     }
-    /// Whether two operations can be in a pair, perhaps with the other kind of backward.
+    /// Whether two operations can be in a pair if any kind of backward may be chosen.
     [[nodiscard]] bool may_pair(id one, id other) const {
         const auto [f, b] = parts_of(one, other);
         return flat().cell_of(f) != flat().cell_of(b) &&
                (cells().overlap_of(f, b) || cells().overlap_of_other_kind(f, b));
     }
-    /// The position of a random operation that can be in a pair with the operation at `at`, and isn't in a pair with it
-    /// yet. The two operations are near each other on their lane. Empty if there is no possible partner.
+    /// The position of a random operation near `at` on the lane that can be in a pair with the operation at `at`, but
+    /// isn't yet. Empty if there is no possible partner.
     std::optional<index> some_partner(index at) {
         const id op = order_[at];
         const bool earlier = random_.chance(half);
@@ -300,8 +300,8 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges two sequences that have the same number of slices. Each sequence takes the positions of the other
-    /// sequence in the order.
+    /// Exchanges two sequences that have the same number of slices. In the order, each slice of one sequence changes
+    /// places with the same slice of the other sequence.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -350,8 +350,8 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B. A pair stays together if the problem has a pair with the other kind
-    /// of backward, too.
+    /// Replaces a B by I and W, or I and W by a B. A pair stays a pair if the problem has a pair with the new backward,
+    /// too.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
@@ -429,8 +429,8 @@ private:
     window_moves windows_;
     stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
-    /// `best_` is the objective to improve on. `found_` is the best order that hasn't been offered yet. If there is
-    /// such an order, `best_` is its objective.
+    /// `best_` is the objective to improve on. `found_` is the best order that hasn't been offered yet. If `found_` has
+    /// an order, `best_` is the order's objective.
     double best_ = 0.0;
     bool is_priced_ = false;
     std::optional<order> found_{};
@@ -441,8 +441,8 @@ private:
 
 /// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
 /// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
-/// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations. Most rejected
-/// moves take less time.
+/// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations, and shorter for
+/// most rejected moves.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

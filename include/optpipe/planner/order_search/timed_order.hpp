@@ -61,7 +61,7 @@ public:
         return kept_[at(sequence_[i])].end + tail_[at(sequence_[i])] >= (1.0 - rounding) * makespan_;
     }
 
-    /// Replaces the order by that of a schedule. Returns false if the order isn't executable.
+    /// Replaces the order by the schedule's order. Returns false if the order isn't executable.
     bool take(const schedule& s) {
         begin_edit_of_all();
         sequence_.clear();
@@ -139,9 +139,9 @@ public:
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
-    /// Moves the operation at `from` to a place before the operation at `to`. Operations between the two move along if
-    /// the moved operation waits for them. Contract: `to` is before `from`. Returns false, with nothing changed, if the
-    /// operation at `from` waits for the operation at `to`.
+    /// Moves the operation at `from` to a place before the operation at `to`. Operations between `to` and `from` move
+    /// along if the moved operation waits for them. Contract: `to` is before `from`. Returns false, with nothing
+    /// changed, if the operation at `from` waits for the operation at `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -161,9 +161,9 @@ public:
         partition(to, from, true);
         return true;
     }
-    /// Moves the operation at `from` to a place behind the operation at `to`. Operations between the two move along if
-    /// they wait for the moved operation. Contract: `to` is behind `from`. Returns false, with nothing changed, if the
-    /// operation at `to` waits for the operation at `from`.
+    /// Moves the operation at `from` to a place behind the operation at `to`. Operations between `from` and `to` move
+    /// along if they wait for the moved operation. Contract: `to` is behind `from`. Returns false, with nothing
+    /// changed, if the operation at `to` waits for the operation at `from`.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -261,8 +261,8 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit, and which positions were timed during the edit, because the next edit may be undone before it
-    /// is timed.
+    /// Forgets the edit. Also forgets which positions were timed during the edit, because the next edit may be undone
+    /// before its times are computed.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();
@@ -290,7 +290,7 @@ private:
     [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_problem::none && !flat_.is_forward(i); }
 
     void begin_marks() { ++round_; }
-    /// Marks an operation, and the other part of its pair if it is in a pair.
+    /// Marks an operation and, if the operation is in a pair, its partner.
     void mark_pair(id i) {
         mark_[at(i)] = round_;
         if (const id other = partner(i); other != flat_problem::none) mark_[at(other)] = round_;
@@ -299,8 +299,8 @@ private:
         flat_.for_each_input(i, cells_[i], [&](id before, double) { mark_[at(before)] = round_; });
     }
     void mark_lanes(const flat_problem::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
-    /// Whether a marked operation shares a lane with the operation of `f`. The lanes of the operation that moves
-    /// (`moves`) don't count.
+    /// Whether the operation with the facts `f` shares a lane with a marked operation. The lanes of the moved
+    /// operation, which has the facts `moves`, don't count.
     bool is_lane_marked(const flat_problem::facts& f, const flat_problem::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
@@ -378,7 +378,7 @@ private:
         return {op, partner(op), cells_.overlap_of(op, partner(op))};
     }
     /// Computes times from position `from` on. `place(entry, ready)` sets the times of an entry whose inputs are ready
-    /// at `ready`. It returns false if there is no memory for the entry.
+    /// at `ready`. `place` returns false if there is no memory for the entry.
     template <class Place> bool retime_from(index from, double most, const Place& place) {
         begin_times(from);
         for (index i = from; i < sequence_.size(); ++i) {
@@ -530,7 +530,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_problem::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // used for the first part, which comes later in the loop
+            if (is_second(op)) raise(tail_[at(other)], tail); // the first part, later in this loop, uses the tail
             if (is_second(op)) continue;
             if (other != flat_problem::none) tail_[at(other)] = tail;
             const double with_own = tail + length;

@@ -141,8 +141,8 @@ private:
         return changed;
     }
     /// Moves the forward of each pair of stage `s` in the window to the previous pair (if `earlier`) or to the next
-    /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window
-    /// becomes single, and so does the backward at the other end.
+    /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window and
+    /// the backward at the opposite end become single.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
@@ -172,7 +172,7 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return cells().overlap_of(f, b) && flat().cell_of(f) != flat().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another operation near it. Then, on every rank, makes each similar pair
+    /// Makes a pair of the drawn operation and another operation near it. On every rank, also makes each similar pair
     /// that has at least one of its two operations in the window. Pairs are similar if the stages of their parts have
     /// the same indices on their ranks, and their microbatches have the same difference.
     bool merge_all(bool at_earlier) {
@@ -230,7 +230,7 @@ private:
         return changed;
     }
     /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem has no
-    /// pair of the two operations with the other kind of backward.
+    /// pair with the new backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();

@@ -24,23 +24,24 @@ namespace optpipe::detail {
 
 struct bound_of_divisions {
     duration bound{};
-    /// A division to which the rules of the bound allow an objective little above `bound`; empty if none was found.
+    /// A division whose objective may be only slightly above `bound`, by the rules of the bound. Empty if none was
+    /// found.
     layer_division division{};
 };
 
 /// A lower bound on the objectives of all divisions of a chain of pieces among the stages of a pipeline. Each rank has
 /// one stage, or two stages as a loop or as a v.
 ///
-/// A rank runs the operations of its pieces for all microbatches. The pieces before and after its stages are known, and
-/// so are the least times before and after its work (`rank_load`).
+/// A rank runs the operations of its pieces for all microbatches. The pieces before and after a rank's stages are
+/// known, and so are the least times before and after the rank's work (`rank_load`).
 ///
-/// Options that hold less memory take more of the rank's work. With any price of memory, the work plus the price of the
-/// memory that stashes hold is at most the time plus the price of all memory (weak duality of the linear program that
-/// mixes options). The best price is one at which two options of a layer cost the same, or an unlimited one. Other
-/// prices only weaken the bound.
+/// Options that hold less memory take more of the rank's work. Let memory have any price. The work plus the price of
+/// held memory is at most the time plus the price of all memory (weak duality of the linear program that mixes
+/// options). At the best price, two options of a layer cost the same, or the price is unlimited. All other prices only
+/// weaken the bound.
 ///
-/// `any_within` decides exactly whether any division leaves each rank enough time. It goes from rank to rank, and keeps
-/// all pairs of ends (of the first and the second stages) that can be reached.
+/// `any_within` decides exactly whether any division leaves each rank enough time. `any_within` goes from rank to rank,
+/// and keeps all pairs of ends (of the first and the second stages) that can be reached.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
@@ -66,7 +67,7 @@ public:
             last_weight_ = (before_[1].work - before_[1].forward - before_[1].gradient) / fastest_;
         for (const stage s : pipeline.graph.all_stages())
             last_stage_[pipeline.rank_of(s)] = s;
-        // No gradients pass stages without a backward.
+        // If layers have no backward, no gradients pass between stages.
         const bool have_gradients = p.layers.front().costs.gradients != gradient_kind::none;
         hops_.resize(pipeline.graph.stages());
         for (std::size_t s = 1; s < hops_.size(); ++s) {
@@ -79,8 +80,8 @@ public:
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
     /// The largest lower bound that is found until `stop` returns true, in at most a few seconds. The bound is at most
-    /// about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a lower bound above
-    /// 0, and `applies()`.
+    /// about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a positive lower bound,
+    /// and `applies()` is true.
     [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
         constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
@@ -108,7 +109,8 @@ public:
 
 private:
     enum class second_stages : std::uint8_t { none, as_loop, as_v, unknown };
-    /// Limit on the number of prices. Layers seldom have more than four options, which change places at six prices.
+    /// Limit on the number of prices. Layers seldom have more than four options. Four options change places at six
+    /// prices.
     static constexpr std::size_t most_prices = 8;
     /// Sums over pieces, for one microbatch at speed 1.
     struct sums {
@@ -117,7 +119,8 @@ private:
         duration gradient{};
         memory_size fixed{};
         memory_size weight_stash{};
-        /// The least memory that a stash takes from its forward to its gradient, and the least without additional work.
+        /// `kept` is the least memory that a stash takes from its forward to its gradient. `kept_by_default` is the
+        /// least memory without additional work.
         memory_size kept{};
         memory_size kept_by_default{};
         /// For each price, the least additional work plus price of kept memory.
@@ -151,10 +154,10 @@ private:
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
-        /// The index of the ends of the previous rank from which these ends were reached.
+        /// Index of the previous rank's entry from which this entry was reached.
         std::size_t before = 0;
     };
-    /// A rank before any of its work, and the objective that it must meet.
+    /// The data of a rank that don't depend on the rank's pieces, and the objective to meet.
     struct free_rank {
         rank here{};
         duration objective{};
@@ -202,8 +205,8 @@ private:
                 return o.extra_work() + duration{prices_[k] * o.left_on_device().value()};
             });
     }
-    /// The prices of memory, as time for a unit of it, at which two options of a layer cost the same, in ascending
-    /// order. If there are too many, every n-th one.
+    /// The prices at which two options of a layer cost the same, in ascending order. A price is the time for a unit of
+    /// memory. If there are too many prices, only every n-th price is kept.
     static std::vector<double> prices_of(const partition_problem& p) {
         std::vector<double> all;
         for (const auto& layer : p.layers) {
@@ -238,18 +241,19 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division.
+    /// A division that is possible with this objective, or nothing if there is none. The division is empty if `stop`
+    /// ended the test.
     [[nodiscard]] std::optional<layer_division> any_within(duration objective, stop_check stop) const {
         if (second_ != second_stages::as_loop) return any_within(objective, pieces(), stop);
         for (auto middle = ranks(); middle + ranks() <= pieces(); ++middle)
             if (auto found = any_within(objective, middle, stop)) return found;
         return std::nullopt;
     }
-    /// As above, but the second stages of a loop begin at piece `middle`. Without a loop, `middle` is the number of
-    /// pieces.
+    /// Considers only the divisions in which the second stages of a loop begin at piece `middle`. Without a loop,
+    /// `middle` is the number of pieces.
     [[nodiscard]] std::optional<layer_division> any_within(duration objective, std::size_t middle,
                                                            stop_check stop) const {
-        std::vector<std::vector<ends>> reached{{{0, middle, 0}}}; // after each number of ranks
+        std::vector<std::vector<ends>> reached{{{0, middle, 0}}}; // indexed by the number of ranks that have stages
         for (const rank r : pipeline_.graph.all_ranks()) {
             const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
@@ -287,9 +291,9 @@ private:
         }
         return division;
     }
-    /// Calls `look(ends, is_possible)` for all ends of the stages of rank `r` that leave the rank enough time, if it
-    /// works without interruption. The result of `is_possible()` is whether the rank may do the work of these stages.
-    /// `from` has the ends of the stages of the previous rank.
+    /// Calls `look(ends, is_possible)` for all ends of the stages of rank `r` at which an uninterrupted rank has enough
+    /// time. The result of `is_possible()` is whether the rank may do the work of these stages. `from` has the ends of
+    /// the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
@@ -314,7 +318,7 @@ private:
                 }
         }
     }
-    /// Whether the ranks after `r`, with this sum of speeds, may have enough time for the pieces that are left. If `r`
+    /// Whether the ranks after `r`, whose speeds sum to `speeds`, may have enough time for the remaining pieces. If `r`
     /// is the last rank, returns whether no piece is left.
     [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
                                      duration objective) const {
@@ -335,7 +339,7 @@ private:
             if (later > r) sum += given_.speed_of(later);
         return sum;
     }
-    /// Rank `r` before any of its work. `begin` pieces are on the stages before the rank's first stage.
+    /// The data of rank `r` if `begin` pieces are on the stages before the rank's first stage.
     [[nodiscard]] free_rank at_work(rank r, std::size_t begin, duration objective) const {
         constexpr double rounding = 1e-9;
         free_rank found{r, (1.0 + rounding) * objective, {}, {}, microbatches() / given_.speed_of(r)};
@@ -360,11 +364,11 @@ private:
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
     }
-    /// The memory that the static memory of a rank's pieces leaves.
+    /// The memory that is left on a rank beside the static memory of its pieces.
     [[nodiscard]] memory_size room_of(const free_rank& r, const sums& first, const sums& second) const {
         return std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
     }
-    /// The work of a stage of rank `r`, and the least times around it.
+    /// The times of the work of a stage of rank `r`, and the least times before and after the work.
     [[nodiscard]] stage_load load_of(const free_rank& r, const pieces_of_stage& here, stage s) const {
         const auto speed = given_.speed_of(r.here);
         const auto later = before_.back() - before_[here.end];
@@ -377,7 +381,8 @@ private:
         load.before = time_before(here.begin, s);
         load.lifetime = load.forward + load.gradient + (later.forward + later.gradient) / fastest_ +
                         (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
-        // For `span`, time ends with the rank's own last operation, which needn't wait for gradients of later stages.
+        // For `span`, the rank's time ends with its own last operation, which needn't wait for gradients of later
+        // stages.
         if (!has_heads_ && here.own.gradient <= duration{}) load.lifetime = load.forward;
         load.after = time_after(here.begin, s);
         load.stash = here.own.kept;
@@ -393,7 +398,8 @@ private:
             return {std::max(a.forward, b.forward), std::max(a.gradient, b.gradient)};
         }
     };
-    /// The pace of `stages` stages with the pieces from `begin` to `end`: the mean.
+    /// The mean times of `stages` stages that share the pieces from `begin` to `end`. The longest forward and the
+    /// longest gradient take at least the mean times.
     [[nodiscard]] pace pace_of(std::size_t begin, std::size_t end, std::size_t stages) const {
         if (stages == 0) return {};
         const auto all = fastest_ * static_cast<double>(stages);
@@ -441,7 +447,7 @@ private:
                                        has_storage(r, first.own, second.own, loads, room.value() * time.value()));
     }
     /// Whether options that hold less memory leave the rank enough time for its work. `all` is the memory for stashes
-    /// times the time for which the rank holds any.
+    /// times the time for which the rank holds stashes.
     [[nodiscard]] bool has_storage(const free_rank& r, const sums& first, const sums& second,
                                    const std::array<stage_load, 2>& loads, double all) const {
         const std::array lives{loads[0].lifetime.value(), loads[1].lifetime.value()};
@@ -452,7 +458,7 @@ private:
         for (const auto price : prices_)
             for (const auto life : lives) {
                 if (!(life > 0.0)) continue;
-                const auto of_time = price / life; // of a unit of memory for a unit of time, at the rank's speed
+                const auto of_time = price / life; // price per unit of memory and unit of time, at the rank's speed
                 const auto stored = priced(first, of_time * lives[0]) + priced(second, of_time * lives[1]);
                 if (r.factor * (work + stored) >
                     r.objective - r.head + duration{of_time / given_.speed_of(r.here) * all})
@@ -460,8 +466,8 @@ private:
             }
         return true;
     }
-    /// A lower bound on the least additional work plus price of kept memory. As a function of the price, the least sum
-    /// is concave, so it is above its chords. It ascends at least by the least kept memory.
+    /// A lower bound on the least additional work plus price of kept memory. The least sum is a concave function of the
+    /// price, so it is above its chords. The slope of the function is at least the least kept memory.
     [[nodiscard]] duration priced(const sums& of, double price) const {
         const auto above =
             static_cast<std::size_t>(std::upper_bound(prices_.begin(), prices_.end(), price) - prices_.begin());

@@ -14,24 +14,24 @@ struct partition_parameters {
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
     /// a second for hundreds of layers in a loop.
     double bound_share = 0.05;
-    /// During this share of the time for short plans, all pipelines are planned in rotation. After that, only the
-    /// pipeline with the best plan is planned.
+    /// During this share of the time for short plans, all pipelines are planned in rotation. In the remaining time,
+    /// only the pipeline with the best plan is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// as long as the first plan of the same pipeline took to come within `nearness` (relative) of its own result. The
-    /// first schedules of a large problem say little about the partition. If all partitions are listed, each partition
-    /// is tried, because a later plan takes at most the time for short plans, divided by the number of partitions. Any
-    /// later plan takes at least 1 / `most_plans_in_time` of the time for short plans.
+    /// first schedules of a large problem say little about the partition. If all partitions are listed, a later plan
+    /// takes at most 1 / (number of partitions) of the time for short plans, so every partition is tried. No later plan
+    /// is shorter than 1 / `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// Number of partitions that are planned for longer. Each round keeps half of these partitions and doubles their
-    /// time (successive halving). The number is small because the search of every plan starts anew. On 12 random
+    /// Number of partitions that are planned for longer. Each round keeps half of the partitions and doubles the time
+    /// for each (successive halving). The number is small because the search of every plan starts anew. On 12 random
     /// pipelines with 5 s each, 2 finalists led to 1.2 % shorter steps than 4.
     std::size_t finalists = 2;
     /// The work for each pipeline if there is no time limit. The unit is a plan, which takes up to a few seconds. A
-    /// plan that ends with a proof counts only as `short_work` plans, and so do the bounds of all neighbours of a
-    /// partition.
+    /// plan that ends with a proof counts only as `short_work` plans. Computing the bounds of all neighbours of a
+    /// partition counts as `short_work` plans, too.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all

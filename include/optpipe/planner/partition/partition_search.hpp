@@ -33,12 +33,12 @@ namespace optpipe::detail {
 struct bounds_of_pipelines {
     /// A lower bound on the objectives of the partitions of all pipelines.
     duration least = duration::unlimited();
-    /// For each pipeline, a partition that may come near its bound, or an empty one.
+    /// For each pipeline, a partition with an objective that may be near the pipeline's bound. Empty if none was found.
     std::vector<layer_division> near{};
 };
 
-/// Computes `space_of(i).bound()` for all pipelines, within `bound_share` of the time limit, of which every pipeline
-/// gets an equal part.
+/// Computes `space_of(i).bound()` for all pipelines. Every pipeline gets an equal part of `bound_share` of the time
+/// limit.
 template <class SpaceOf>
 [[nodiscard]] bounds_of_pipelines bound_of_all(std::size_t pipelines, SpaceOf space_of, const plan_options& options) {
     constexpr double unlimited = std::numeric_limits<double>::infinity();
@@ -165,7 +165,8 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// The initial partitions of a pipeline (`partition_space::beginnings`), and the one near the pipeline's bound.
+    /// The initial partitions of a pipeline (`partition_space::beginnings`), and the partition near the pipeline's
+    /// bound, if there is one.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t pipeline, stop_check stop) const {
         auto some =
             pipelines_[pipeline].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, stop);
@@ -292,7 +293,7 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Adds partitions that are farther away, when no neighbour is promising. If there are few partitions, adds all
+    /// Adds partitions when no neighbour of the best candidates is promising. If there are few partitions, adds all
     /// partitions of a pipeline. If there are many partitions, adds the neighbours of the best candidate that isn't
     /// exhausted. Returns false if there is nothing to add.
     bool look_farther() {
@@ -316,9 +317,9 @@ private:
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour. In the first part of the time, pipelines take turns. After that, only
-    /// neighbours of the best candidate's pipeline are planned. Returns false if no partition is left that may be the
-    /// best.
+    /// Plans the most promising neighbour. In the first part of the time, pipelines take turns. In the remaining time,
+    /// only neighbours of the best candidate's pipeline are planned. Returns false if no partition is left that may be
+    /// the best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
                                        : std::min_element(planned_.begin(), planned_.end())->pipeline;
@@ -402,7 +403,7 @@ private:
     /// Whether all partitions can be listed.
     bool are_few_ = false;
     bounds_of_pipelines bound_of_all_;
-    /// Time at which the search for other partitions ends, if there is a time limit.
+    /// If there is a time limit, the time at which the search for new partitions ends.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.
     double effort_ = 0.0;

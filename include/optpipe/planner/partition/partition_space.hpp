@@ -39,7 +39,7 @@
 
 namespace optpipe::detail {
 
-/// The partitions of a model's layers among the stages of one pipeline. This class makes no plans.
+/// The partitions of a model's layers among the stages of one pipeline.
 class partition_space {
 public:
     /// Contract: `p` is valid, `cuts` are the cuts of its layers, and `p` and `cuts` outlive this object.
@@ -94,7 +94,7 @@ public:
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
         return units < static_cast<double>(most) ? std::llround(units) : most;
     }
-    /// The partition closest to one with `counts[s]` layers on stage s. Contract: a partition exists.
+    /// The partition that is closest to `counts[s]` layers on each stage s. Contract: a partition exists.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const {
         return divisions_.close_to(counts);
     }
@@ -180,13 +180,13 @@ public:
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// Up to four initial partitions. The first partition has the same number of layers on each stage. The second
-    /// partition has the most even work, and the third partition has the most even loads in pairs. The fourth partition
-    /// has a low bound, and is found by descent from the third partition. Partitions that don't fit in memory are left
-    /// out. If no partition fits, returns the one that lacks the least memory. Computes the bounds of at most
-    /// `neighbours` neighbours per partition. To find each of the even partitions, compares the work of at most `most`
-    /// partitions. Tests for at most `most_fitted` partitions whether they fit in memory. Ends early if `stop()`
-    /// returns true.
+    /// Up to four initial partitions. The first partition has the same number of layers on each stage. In the second
+    /// partition, the work is most even. In the third partition, the loads are most even if operations run in pairs.
+    /// The fourth partition has a low bound, and is found by descent from the third partition. Partitions that don't
+    /// fit in memory are left out. If no partition fits, returns the one that lacks the least memory. Computes the
+    /// bounds of at most `neighbours` neighbours per partition. To find each of the even partitions, compares the work
+    /// of at most `most` partitions. Tests for at most `most_fitted` partitions whether they fit in memory. Ends early
+    /// if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -216,9 +216,10 @@ public:
         return some;
     }
     /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
-    /// their speeds. However, an indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a
-    /// chain of layers and microbatches without factors, `division_bound` raises this bound, at most until `stop`. The
-    /// result has a partition that may come near the bound, if pins allow it.
+    /// their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is a pin.
+    /// For a chain of layers and microbatches without factors, `division_bound` raises this bound, at most until
+    /// `stop`. The result then has a partition whose objective may be near the bound, unless the partition violates a
+    /// pin.
     [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();
@@ -256,12 +257,12 @@ private:
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-    /// Lower bounds on the time for which a rank works on each piece. There may be several lists, each with one bound
-    /// per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its parts
-    /// in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of its
-    /// two computations, and at least (1 + contention) times the sum of its two communications. An operation in no pair
-    /// lasts as long as its computation and communication together. The bound for an operation is the lesser of two
-    /// times: its time in a pair, and its time in no pair.
+    /// Lower bounds on the time for which a rank works on each piece. The result may have several lists, each with one
+    /// bound per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its
+    /// parts in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of
+    /// its two computations, and at least (1 + contention) times the sum of its two communications. An operation in no
+    /// pair lasts as long as its computation and communication together. The bound for an operation is the lesser of
+    /// two times: its time in a pair, and its time in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())
@@ -285,7 +286,7 @@ private:
         }
         return sum;
     }
-    /// Subtracts from the load of each rank the largest time that pairs of its stages can save for a microbatch.
+    /// Subtracts the largest possible saving by pairs, for one microbatch, from each rank's load.
     void subtract_savings(const layer_division& each, std::vector<duration>& ranks) const {
         std::vector<std::vector<std::size_t>> layers(pipeline_.graph.stages());
         const auto stage_of = stages_of(each);
@@ -343,7 +344,7 @@ private:
         }
     }
     /// The partition that lacks the least memory. Descends from each partition in `from`, and then considers all
-    /// partitions, up to `most` in total.
+    /// partitions. Considers at most `most` partitions in total.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {

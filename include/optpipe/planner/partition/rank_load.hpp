@@ -9,7 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The work of a stage for one microbatch, at the speed of its rank, and the least times around this work.
+/// The times of a stage's work on one microbatch, at the speed of the rank, and the least times before and after the
+/// work.
 struct stage_load {
     duration forward{};
     /// The time of I or, if backwards aren't split, of B.
@@ -34,19 +35,20 @@ struct stage_load {
 };
 
 /// Decides whether a rank may do the work of its one or two stages, for all microbatches, within some objective. The
-/// rules below hold for every schedule. The step may be replaced by the time in which the rank is engaged, if `before`
-/// and `after` are measured from the first start and to the last end on the rank.
+/// rules below hold for every schedule. The rules also hold for the time in which the rank is engaged, if `before`
+/// begins at the rank's first start and `after` ends at its last end.
 ///
 /// 1. Windows. The kinds of work of a rank are in the sequence F0, F1, gradients of 1, gradients of 0. Along the
-///    sequence, the least time before the work increases, and the least time after it decreases. Consider the window
-///    that begins when kind i may begin, and ends when kind j must have ended. All work is in the window, except kinds
-///    before i, and kinds after j. These kinds are no faster than the longest operation that a microbatch passes before
-///    or after them, which takes its time for one microbatch after the other (the pace). A stage's forwards that run
-///    before the window, without its gradients, have left stashes, which fit in memory together. A stage's gradients
-///    that run after the window, but not its forwards, also have stashes that fit in memory together when the window
-///    ends. With j after i, the window is never reversed, because an operation of kind i has the time before it and the
-///    time after it. Otherwise, a reversed window says nothing. Work of W may be after any j, but not if the window
-///    ends with the step.
+///    sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins when
+///    kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
+///    before i and after j. Outside the window, operations of one kind start at least a pace apart. Before the window,
+///    the pace is the longest operation that a microbatch passes before the kind. After the window, the pace is the
+///    longest operation that a microbatch passes after the kind. If forwards of a stage run before the window, but the
+///    stage's gradients don't, the stashes of the forwards fit in memory together when the window begins. If gradients
+///    of a stage run after the window, but the stage's forwards don't, the stashes of the gradients fit in memory
+///    together when the window ends. If j isn't before i, the window can't be reversed, because operations of kind i
+///    run in it. If j is before i, the window may be reversed, and a reversed window refutes nothing. W may run after
+///    every kind j, unless the window ends with the step.
 /// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
@@ -105,7 +107,7 @@ public:
 
 private:
     [[nodiscard]] std::size_t kinds() const { return 2 * count_; }
-    /// The stage whose gradients have this kind or, if the kind is a forward, the stage of the forwards.
+    /// The stage to which the work of this kind belongs.
     [[nodiscard]] const stage_load& stage_of(std::size_t kind) const {
         return stages_[kind < count_ ? kind : kinds() - 1 - kind];
     }
@@ -171,14 +173,15 @@ private:
         const auto full = std::floor(time / apart);
         return std::min(full * length + std::min(length, time - full * apart), microbatches_ * length);
     }
-    /// The largest work of operations, at most `most[s]` of stage s, whose stashes fit in memory together.
+    /// The largest work of operations whose stashes fit in memory together. The operations of stage s do at most
+    /// `most[s]` of the work.
     [[nodiscard]] duration most_within_room(const std::array<duration, 2>& most, duration stage_load::*length) const {
         duration largest{};
         for (auto n = fitting(stages_[0].stash, room_); n >= 0.0; --n) {
             const auto beside = second_beside(n);
             largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
                                             std::min(beside * stages_[1].*length, most[1]));
-            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // fewer make room for no more
+            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // no more fit beside a smaller n
         }
         return largest;
     }
@@ -190,7 +193,7 @@ private:
     [[nodiscard]] double second_beside(double n) const {
         return fitting(stages_[1].stash, std::max(room_ - n * stages_[0].stash, memory_size{}));
     }
-    /// The work of W for the gradients that can't be before a kind.
+    /// The work of the weight gradients whose gradients can't run before a kind.
     [[nodiscard]] duration weights_after(std::size_t kind) const {
         duration sum{};
         for (std::size_t s = 0; s < count_; ++s)

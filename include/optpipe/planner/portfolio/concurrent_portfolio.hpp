@@ -21,7 +21,7 @@ struct time_share_parameters {
     /// time of n · t without another result, the strategy's share is divided by n + 1, because the next result will
     /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
     /// proof nearer. On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most.
-    /// With undivided shares, proofs took 11 s on average and 21 s at most. With 0.3 instead of 1, proofs took 8.5 s on
+    /// With undivided shares, proofs took 11 s on average and 21 s at most. With a value of 0.3, proofs took 8.5 s on
     /// average and 11 s at most. Divided shares were also tried on eighty random problems with 3 and 5 s on one thread.
     /// With divided shares, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans
     /// of the same 25 problems were proven optimal.
@@ -60,8 +60,8 @@ struct concurrent_options {
 /// Runs the strategies concurrently on all threads until the search is done or no strategy has anything left to try.
 /// Strategies share their results at once. Strategies that close the gap get more time.
 ///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the other strategies have
-/// been asked to stop. If failures are dropped, a `contract_error` ends only the call that threw it.
+/// Runs on the threads of the caller's arena. If a strategy throws an exception, all other strategies are asked to
+/// stop, and the exception is rethrown. If failures are dropped, a `contract_error` ends only the call that threw it.
 void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                               const concurrent_options& options, run_log& log);
 
@@ -119,8 +119,8 @@ public:
         }
     }
 
-    /// Returns the next time slice. Empty if the search is over. Waits while every strategy that could continue is
-    /// already running, or would end too late.
+    /// Returns the next time slice. Empty if the search is over. Waits until there is a strategy that may start. A
+    /// strategy can't start while it is running, or if it would end too late.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
         std::unique_lock lock{mutex_};
@@ -150,7 +150,7 @@ public:
         e.taken += now * seconds;
         e.spent += seconds;
         if (closed > 0.0) e.fruitful = e.spent;
-        // The slice is charged with the strategy's current weight, not with the expected weight.
+        // The slice's time, divided by the strategy's current weight, replaces the expected charge.
         e.begins += seconds / weight(e) - t.expected_seconds / t.weight;
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
@@ -174,7 +174,8 @@ private:
         /// Virtual time at which the strategy's next slice starts.
         double begins = 0.0;
         /// `closed` is the sum of the parts of the gap that the strategy's slices closed. `taken` is the sum of the
-        /// durations of the strategy's slices, in seconds. Slices that ended later have larger weights in both sums.
+        /// durations of the strategy's slices, in seconds. Slices that ended later have larger weights in `closed` and
+        /// `taken`.
         double closed = 0.0;
         double taken = 0.0;
         /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` up to

@@ -27,8 +27,8 @@ struct deterministic_options {
 
 namespace detail {
 
-/// Number of batches at the start that leave out slow strategies. Without a time limit, only these batches run, and
-/// take about a second.
+/// Number of batches at the start that leave out slow strategies. Without a time limit, no batches with slow strategies
+/// run, and the search takes about a second.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail

@@ -37,8 +37,8 @@ struct search_limits {
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, those that save the least
-    /// time are split into single operations.
+    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, the pairs that save the
+    /// least time are split into single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -77,7 +77,7 @@ struct search_progress : search_step {
 ///
 /// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
 /// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
-/// returns once `done()` is true. A `stop_check` made from the state stops then, too.
+/// returns once `done()` is true. A `stop_check` made from the state stops when `done()` is true.
 class search_state final : public stop_condition {
 public:
     using observer = std::function<void(const search_progress&)>;

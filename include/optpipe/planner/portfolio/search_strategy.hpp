@@ -38,7 +38,7 @@ struct strategy_traits {
     /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
     bool knows_storage_options = false;
     /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
-    /// Strategies without `knows_storage_options` always search in this way.
+    /// Strategies without `knows_storage_options` always search with one storage option.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
@@ -77,10 +77,10 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// A strategy of a portfolio: a search for better schedules or bounds.
 ///
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
-/// state. The call returns when `state.done()` is true, when the effort is used up, or when nothing is left to try.
-/// Offered bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends
-/// only on the problem, the state at the call, the options, and the offers of other strategies during the call. The
-/// plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
+/// state. The call returns when `state.done()` is true, when the effort is used up, or when nothing is left to try. A
+/// strategy only offers proven bounds. Copies may run concurrently on several threads. Unless time runs out, the result
+/// depends only on the problem, the state at the call, the options, and the offers of other strategies during the call.
+/// The plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
 concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
     (has_traits<P> || !detail::names_traits<P>);
@@ -110,7 +110,7 @@ public:
         };
     }
 
-    /// Returns this strategy with other traits and another search. The other search may call the strategy's own search.
+    /// Returns this strategy with other traits and another search. `search` may call the strategy's own search.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

@@ -21,8 +21,7 @@ namespace optpipe::detail {
 struct rescheduling {
     /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// Share of a ready operation's duration. A ready operation lets another operation with a longer tail go first if
-    /// that operation can start within this share.
+    /// A ready operation waits for at most this share of its duration, to let an operation with a longer tail go first.
     double wait = 0.0;
     /// Largest random time that is added to each tail.
     duration noise{};
@@ -31,7 +30,7 @@ struct rescheduling {
 /// List scheduling of the beginning or the end of a schedule. Among the operations that are ready and have memory, a
 /// rank or copy engine takes the operation with the longest tail. Thus weight gradients fill gaps. A reload, or another
 /// operation that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed
-/// time. An operation then waits for its successors, and acquires the memory that it releases in forward time.
+/// time, in which an operation waits for its successors, and acquires the memory that it releases in forward time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -150,15 +149,15 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses.
-    /// Such operations are reloads and recomputations or, in reversed time, offloads.
+    /// Whether operations of this kind acquire memory that only a later operation uses, and should thus start late.
+    /// True for reloads and recomputations and, in reversed time, for offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
     /// Finds the last operation on the path of `j`'s microbatch after which `j` still finishes before the stash is
-    /// needed. Null if there is no such operation. Adds to `ahead` the least time from the end of the found operation
-    /// until the stash is needed.
+    /// needed. Null if no operation of the path is early enough. `ahead` grows by the least time from the end of the
+    /// found operation until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -275,7 +274,7 @@ private:
     double wait_ = 0.0;
     std::size_t visits_ = 0;
     std::vector<job> jobs_{};
-    /// Ready operations of each rank, then of its two copy engines.
+    /// The ready operations of each rank, and of each of the rank's two copy engines.
     std::vector<std::vector<job*>> ready_;
     rank_resources<any_graph> resources_;
 };

@@ -21,7 +21,7 @@ namespace optpipe {
 
 /// The random distributions of `rescheduling_search`. The search was measured alone, with half a second for each
 /// schedule, on schedules of the constructive planner for random problems (2 to 16 ranks, all features). The search
-/// makes these schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter.
+/// made the schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter.
 /// With half of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits,
 /// made no difference above 0.1 %.
 struct rescheduling_parameters {
@@ -38,9 +38,9 @@ struct rescheduling_parameters {
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number
-    /// are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16 ranks
-    /// of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed effort would
-    /// take twice as long for the latter problems.
+    /// of operations are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55
+    /// with 16 ranks of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed
+    /// effort would take twice as long for problems with an average of 30 to 55.
     std::size_t usual_visits = 20;
 };
 
@@ -164,8 +164,8 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. A trial changes all ranks at once. Trials of this kind suit the prologue
-/// and epilogue of schedules with a steady state. Every stash keeps its storage option.
+/// continues from schedules that are no worse. A trial changes all ranks at once, which suits the prologue and epilogue
+/// of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

@@ -38,7 +38,7 @@ struct milp_parameters {
     /// than the exact model.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
-    /// Time between two exchanges with the other strategies.
+    /// Time between two exchanges of results with other strategies.
     std::chrono::duration<double> exchange_interval{0.02};
     /// Time of the first call. Without offloading, the search without relaxations often finishes within half a second.
     std::chrono::duration<double> first_with_offloads{0.1};
@@ -115,7 +115,7 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, a model without
 /// overtaking finds schedules, and the model `pooled` raises the bound. If the best schedule doesn't reach the bound,
-/// the exact model is solved, too, which is far harder. With other storage options, only the exact model exists. The
+/// the exact model, which is far harder, is solved, too. With other storage options, only the exact model exists. The
 /// horizon of each model is the objective of the incumbent, so only better schedules are feasible.
 ///
 /// The effort is time: a million is about one second.

@@ -51,50 +51,51 @@ namespace detail {
 struct builder_parameters {
     /// Stoppable builders that don't search get this share (0 to 1) of the remaining time together. With a time limit
     /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
-    /// of 59 problems with up to 4096 stages times microbatches, these builders take up to 0.3 s. The longest run takes
-    /// 1 s (po-f, 16 ranks with four stages each).
+    /// of 59 problems with up to 4096 stages times microbatches, the builders without search take up to 0.3 s. The
+    /// longest run takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
     /// Share of the remaining time for builders that search. Builders that search run at the same time as the
-    /// constructive planner. When its time is up, the builder v-auto returns its best schedule. With a share of 0.5 and
+    /// constructive planner. The builder v-auto returns its best schedule when its time is up. With a share of 0.5 and
     /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, on a busy machine) was 0.6 % longer than
-    /// v-auto's schedule, for which v-auto then needed 1.3 s. It now needs 0.9 s.
+    /// v-auto's schedule. To find its schedule, v-auto then needed 1.3 s, and now needs 0.9 s.
     double slice_of_searches = 0.75;
-    /// Share of the remaining time for all stoppable builders in problems with other storage options than `keep` and
-    /// `offload`, after the constructive planner's few trials. With a share of a quarter, other searches have most of
-    /// the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each, twice this
-    /// share for the most promising option made steps 0.1 % longer on average.
+    /// Share, for all stoppable builders, of the time that remains after the constructive planner's few trials. Used in
+    /// problems with other storage options than `keep` and `offload`. With a share of a quarter, other searches have
+    /// most of the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each,
+    /// twice this share for the most promising option made steps 0.1 % longer on average.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. The few trials of the constructive planner show which options are promising. This is useful if no
-    /// other builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were
-    /// better with this share, 16 plans were worse, and steps were 0.4 % shorter on average. On thirty models with 3 s
-    /// each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter. The share itself isn't tuned.
+    /// Share of `slice_with_options` for the constructive planner with all storage options. The constructive planner
+    /// runs before all other builders. The few trials of the constructive planner show which options are promising.
+    /// Knowing these options is useful if no other builder finds a schedule that fits in memory. On sixty random models
+    /// with a second each, 19 plans were better with this share, 16 plans were worse, and steps were 0.4 % shorter on
+    /// average. On thirty models with 3 s each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter.
+    /// The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Time in seconds by which builders without stop check may exceed the deadline. These builders take less time,
-    /// except on the largest problems.
+    /// Time in seconds by which builders without stop check may exceed the deadline. Builders without stop check take
+    /// less time, except on the largest problems.
     std::chrono::duration<double> moment{0.1};
     /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). With 250
-    /// stages and 4000 microbatches, a pass took twice as long. Because of this estimate, a problem with a million
-    /// cells gets only the one schedule that is needed if there is no time.
+    /// stages and 4000 microbatches, a pass took twice as long. If there is no time, the estimate limits a problem with
+    /// a million cells to the one schedule that is needed.
     double pass_seconds_per_cell = 5e-7;
     /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
-    /// than `keep` and `offload`. The options with which the other builders had the best results are taken. Each run
-    /// takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
+    /// than `keep` and `offload`. The options with the best results of all other builders are taken. Each run takes up
+    /// to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
     /// options with which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
-    /// The best schedules with distinct objective values are taken. On three random models, local search of 60,000
-    /// moves had its best results from the fourth, fifth and sixth of seven schedules. Local search from more than
-    /// seven schedules wasn't measured.
+    /// The best schedules with distinct objective values are taken. On three random models, local search with 60,000
+    /// moves from each of seven schedules had its best results from the fourth, the fifth and the sixth schedule. Local
+    /// search from more than seven schedules wasn't measured.
     std::size_t starts = 8;
 };
 
@@ -121,7 +122,7 @@ struct builder_job {
     /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
     /// builder chooses options itself, or if the problem has no options to choose from.
     std::string option{};
-    /// For quick builders, a call of the builder with an equal share of its effort for each storage option.
+    /// Set for quick builders. Calls the builder with its effort, divided by the number of storage options.
     std::function<outcome<schedule>(const problem&, stop_check)> build_fully{};
 };
 
@@ -213,16 +214,16 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// Whether this schedule is better than the other, or as good and from an earlier builder.
+        /// Whether this schedule is better than `other`, or as good and from an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;
         }
     };
 
-    /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. If
-    /// there is no deadline, the caller runs the constructive planner later, because the result of the constructive
-    /// planner depends on whether the search has ended by then.
+    /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. The
+    /// constructive planner's result depends on whether the search has ended. Therefore, without a deadline, the caller
+    /// runs the constructive planner later.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -352,8 +353,8 @@ private:
         if (best_.size() > most) best_.pop_back();
     }
     /// Whether a builder must be skipped. Builders without stop check always run, unless the problem is so large that
-    /// they would take more than `moment`. Other builders are skipped if too little time is left to offer the best
-    /// schedule, or to build the first one.
+    /// they would take more than `moment`. Builders with a stop check are skipped if too little time is left to offer
+    /// the best schedule, or to build the first one.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -380,15 +381,15 @@ private:
 
 /// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
 /// because they are fast. If none of the fast builders finds a schedule, `between.if_none_fits` is called. Builders
-/// with a stop check run next, and those that search run last. All builders with a stop check are stopped after a share
-/// of the remaining time. If there is a deadline, and stashes are only kept or offloaded as a whole,
-/// `between.run_constructive` runs at the same time as the builders that search. Builders that would exceed the
-/// deadline are skipped.
+/// with a stop check run after all builders without one, and builders that search run last. All builders with a stop
+/// check are stopped after a share of the remaining time. If there is a deadline, and stashes are only kept or
+/// offloaded as a whole, `between.run_constructive` runs at the same time as the builders that search. Builders that
+/// would exceed the deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. Among options that differ only
 /// in a transfer, only the first is tried, because the builder decides about the transfer. The constructive planner is
-/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner then runs with
-/// all its effort, of which each option gets an equal share. The options with the best schedules come first.
+/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner runs once more,
+/// with all its effort. Each option gets an equal share of the effort. The options with the best schedules come first.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
