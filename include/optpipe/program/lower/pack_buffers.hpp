@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. A moment is a number of allocations and releases.
+/// A buffer that is in use from moment `begin` to moment `end`. Moments count allocations and releases.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -39,7 +39,7 @@ struct packing_effort {
 };
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
-/// the gap that it fills best. There are three initial orders: by decreasing size, by decreasing size × lifetime, and
+/// the gap that it fills best. Three initial orders are tried: by decreasing size, by decreasing size × lifetime, and
 /// by first use. As long as some buffers lie above `limit`, they are moved to the front of the order, and all buffers
 /// are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple of `part`.
 /// The result is deterministic.

@@ -44,9 +44,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// First, all diagonals use the option that holds least. Then a diagonal recomputes less if memory permits and the
-    /// step gets no longer. All diagonals take turns until none changes. A stop request ends the search, and the
-    /// options chosen by then are used.
+    /// First, all diagonals use the option that holds least. The search then lets one diagonal after another recompute
+    /// less, if memory permits and the step gets no longer, until no diagonal changes. A stop request ends the search,
+    /// and the options chosen by then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });

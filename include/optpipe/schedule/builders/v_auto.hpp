@@ -212,8 +212,8 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a share of the effort. Afterwards, tries every setting for the
-    /// best candidates.
+    /// Screens the candidates with one setting, within a share of the effort, and then tries every setting for the best
+    /// candidates.
     constexpr void try_all() {
         struct screened {
             duration value{};

@@ -97,7 +97,7 @@ template <pipeline_graph Graph>
 /// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`. The
 /// operations of this order end no later than in the classic problem, unless a transfer waits for memory.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both are exact.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both replacements are exact.
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
 ///   The builder then decides for each microbatch whether to offload.

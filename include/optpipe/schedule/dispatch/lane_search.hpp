@@ -128,7 +128,8 @@ private:
     random_numbers random_;
     stop_check stop_;
     operation_numbering<Graph> number_;
-    /// The ends in the last schedule. All schedules have the same operations; the ends of others are unlimited.
+    /// The ends in the last schedule; unlimited for operations that no schedule has. All schedules have the same
+    /// operations.
     std::vector<duration> ends_;
     basic_schedule<Graph> late_{};
     std::vector<place> exchanges_{};
