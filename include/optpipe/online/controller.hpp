@@ -92,7 +92,7 @@ private:
     /// slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
-    /// operations are collected, too. Transfers that shared their link with others are left out.
+    /// operations are collected, too. Transfers that shared their link with other transfers are left out.
     void add_rare(std::uint64_t step);
     /// All measurements of the current window, with the samples of rare operations from earlier steps.
     [[nodiscard]] cost_profile all_measured() const;

@@ -113,8 +113,8 @@ struct stored_data {
         ++buffers;
         has_blocks = true;
     }
-    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and what edges hold:
-    /// activations and gradients wait on the rank that makes them.
+    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and the data of edges
+    /// that hold memory. Activations and gradients wait on the rank that makes them.
     void add(const problem& p, stage s, microbatch m) {
         const auto& factors = p.microbatches.factors(s, m);
         device += factors.memory * std::max(p.costs[s].activation, p.costs[s].weight_stash);

@@ -127,7 +127,7 @@ private:
         return made;
     }
     /// The offset for buffer `i`: the start of the smallest gap that is large enough. If no gap is large enough, the
-    /// end of the last buffer that is in use at the same time.
+    /// end of the last buffer that is in use at the same time as buffer `i`.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

@@ -11,11 +11,11 @@ namespace optpipe {
 /// bound is the optimum: the time of one microbatch through all stages, plus the time of the slowest stage for each
 /// further microbatch.
 ///
-/// In any chain, two further bounds hold. The makespan is at least the time of one microbatch m through all stages,
-/// plus the shortest stage time of every other microbatch. Every other microbatch adds its time on at least one stage:
-/// on the first stage if it runs before m there, on the last stage if it runs after m there, or else on a stage where
-/// it overtakes m. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n
-/// log n) for n forwards.
+/// In any chain, two further bounds hold. The makespan is at least the time of a chosen microbatch through all stages,
+/// plus the shortest stage time of every other microbatch. Every other microbatch runs before the chosen one on the
+/// first stage, runs after the chosen one on the last stage, or overtakes the chosen one on some stage, and adds its
+/// time there. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log
+/// n) for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

@@ -75,9 +75,9 @@ struct lone_rank {
 ///
 /// Microbatches with the same option can exchange their names: the k-th forward, offload, reload, gradient and weight
 /// gradient of an option still follow each other, and memory depends only on how many have started and ended. Therefore
-/// each option's microbatches may go in FIFO order, and a list of kinds describes a sequence. In the order of their
-/// starts, the operations of any schedule form such a list. If each operation of the list starts as early as the
-/// operations before it allow, no operation starts later than in the schedule: the operations before it end no later
+/// each option's microbatches may go in FIFO order, and a list of kinds describes a sequence. The operations of any
+/// schedule form a list, in the order of their starts. If each operation of the list starts as early as the operations
+/// before it allow, no operation starts later than in the schedule. The reason is that earlier operations end no later
 /// than in the schedule, so no lane is busy longer, and no more memory is held.
 ///
 /// A label stands for all lists with the same numbers of started operations. A label is dropped if another label with

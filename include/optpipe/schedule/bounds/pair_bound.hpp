@@ -35,7 +35,7 @@ public:
         }
         return sum;
     }
-    /// The largest total amount that can be taken for this price.
+    /// The largest total amount that can be taken for `price`.
     [[nodiscard]] double most_amount(double price) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;

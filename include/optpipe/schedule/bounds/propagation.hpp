@@ -158,8 +158,8 @@ private:
         return found;
     }
 
-    /// The operations that must precede an operation x on its device run one after the other. Applies the rule that x
-    /// starts after all of them.
+    /// Applies the rule that an operation starts only after the operations that must precede it on its device have run,
+    /// one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;

@@ -165,7 +165,7 @@ private:
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
     }
     /// Tries all combinations of the parameters with three orders of sequences (as given, shortest first, longest in
-    /// the middle). All stages use the storage option of the same number, and every number is tried. A run that gets
+    /// the middle). All stages use the storage option with the same number, and every number is tried. A run that gets
     /// stuck is repeated as a careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the
     /// mean than with the longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7
     /// settings). The longest sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost
@@ -299,8 +299,7 @@ private:
         case change_kind::wait: change_wait(options); break;
         }
     }
-    /// Avoids a pair, or lets it start. In half of the cases, does the same for the similar pairs of other ranks
-    /// (`are_alike`).
+    /// Avoids a pair, or lets it start. In half of the cases, similar pairs of other ranks (`are_alike`) change, too.
     void change_avoided(graph_dispatch_options& options) {
         constexpr std::size_t half = 50; // percent
         const auto& all = p_->overlaps;

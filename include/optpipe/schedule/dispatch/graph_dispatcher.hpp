@@ -44,8 +44,8 @@ struct graph_dispatch_options {
     /// shorter with only some pairs.
     std::vector<unsigned char> avoided{};
     /// The longest time that an operation waits for the other part of a pair, as a multiple of the time that the pair
-    /// saves. If the other part starts in another pair, the operation may wait for the next one. An operation waits
-    /// only if the inputs of the other part are on their way.
+    /// saves. If the other part starts in another pair, the operation may wait again, for the next partner. An
+    /// operation waits only if the inputs of the other part are on their way.
     double wait = 0.0;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };

@@ -98,8 +98,8 @@ OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confiden
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // The probability that exactly k of n samples are below the median, and the probability that at most k samples are.
-    // At first, k is 0.
+    // The probabilities that exactly k (`exactly`) and that at most k (`at_most`) of n samples are below the median. At
+    // first, k is 0.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};
