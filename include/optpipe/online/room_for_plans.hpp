@@ -103,8 +103,8 @@ struct stored_data {
     memory_size device{};
     memory_size host{};
     std::size_t buffers = 0;
-    /// Whether the device holds buffers other than stashes. Each such buffer is one block, so gaps occur between
-    /// buffers.
+    /// Whether the device holds buffers other than stashes. A buffer other than a stash is one block, so gaps occur
+    /// between buffers.
     bool has_blocks = false;
 
     void add_block(memory_size size) {

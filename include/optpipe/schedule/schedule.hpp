@@ -22,8 +22,8 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
 /// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
-/// link, and the order in which operations take each rank's memory. Apart from these orders, only one property of the
-/// sequence matters: every operation comes after its inputs. `simulate` derives the times.
+/// link, and the order in which operations take each rank's memory. In the sequence, every operation comes after its
+/// inputs. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};

@@ -22,7 +22,7 @@
 namespace optpipe::detail {
 
 /// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with the
-/// activation's gradient has the same size. Data of edges that hold memory isn't included.
+/// activation's gradient is equally large. Data of edges that hold memory isn't included.
 inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
     double size = 0.0;
     p.graph.for_each_edge_out_of(from, [&](const edge& e) {

@@ -82,12 +82,12 @@ struct lone_rank {
 ///
 /// A label stands for all lists with the same numbers of started operations. A label is dropped if another label with
 /// the same numbers is no later in any time, because whatever follows the first label can then follow the second. An
-/// operation isn't added to a list if a gradient, weight gradient or offload could end before this operation starts.
-/// Moved before the operation, the gradient, weight gradient or offload only frees memory earlier.
+/// operation isn't added to a list if a gradient, weight gradient or offload could end before this operation starts,
+/// because running the gradient, weight gradient or offload first only frees memory earlier.
 ///
 /// All lists of a length are extended before longer lists, so a label is extended only when all labels that could
 /// replace it are known. Labels that can't end the step by a ceiling are dropped, too. If no list is left, the bound is
-/// the least end that these labels can reach, and the ceiling is raised.
+/// the least end of the labels above the ceiling, and the ceiling is raised.
 class lone_rank_search {
 public:
     lone_rank_search(const lone_rank& r, double known) : r_{r}, known_{known} {}
@@ -120,9 +120,8 @@ private:
         moves
     };
     /// Times of a label: the last start; the ends of the last computation, offload and reload; the least end of the
-    /// step. After these five times, the list has the times from which gradients may start, in FIFO order: first the
-    /// gradients of kept stashes, then those of offloaded stashes. An end or time in the past is moved to the last
-    /// start.
+    /// step. The times from which gradients may start follow in FIFO order: first for kept stashes, then for offloaded
+    /// stashes. An end or time in the past is moved to the last start.
     enum time : std::size_t { now, compute, out, in, end, first_ready };
     using counts = std::array<std::uint32_t, moves + 1>;
 
@@ -136,8 +135,8 @@ private:
     using level = std::map<counts, std::vector<label>>;
 
     /// Extends lists until they are complete, or until one list is as short as the known bound. Keeps the `most` lists
-    /// of each length that have the least bounds, and all lists with the same bound as the last of these. Returns false
-    /// if the search takes more than `work`, or if `stop` returns true.
+    /// of each length that have the least bounds, and all lists with the same bound as the last list that is kept.
+    /// Returns false if the search takes more than `work`, or if `stop` returns true.
     bool search(std::size_t most, double work, stop_check stop) {
         level open;
         next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};

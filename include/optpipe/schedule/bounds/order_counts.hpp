@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The known order of the operations on one device. For all chains x and y, and each operation k of x (x_k), the number
-/// of operations of y that must precede x_k is stored. Because chains are ordered, the operations of a chain that must
-/// precede an operation of another chain are always the chain's first ones. Side 1 is in reverse order: operation k of
-/// side 1 is operation n − 1 − k of side 0, where n is the number of operations of the chain. Side 0 counts operations
-/// that must precede, and side 1 counts operations that must follow. `mirror` derives the counts of side 1 from side 0.
+/// The known order of the operations on one device. For each operation and each chain, stores how many operations of
+/// the chain must come before the operation. Because chains are ordered, the operations of a chain that must precede an
+/// operation of another chain are always the chain's first ones. Side 1 is in reverse order: operation k of side 1 is
+/// operation n − 1 − k of side 0, where n is the number of operations of the chain. Side 0 counts the predecessors of
+/// an operation, and side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;

@@ -124,7 +124,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages on each rank that offload their stashes. A rank with fewer offloadable stages uses all of them.
+    /// Number of stages on each rank that offload their stashes. A rank with fewer offloadable stages offloads all of
+    /// them.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. If the number is 0, the builder uses 1 without memory limits, and
     /// the best of R, `half_group` and 1 with memory limits.

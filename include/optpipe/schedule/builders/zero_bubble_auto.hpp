@@ -225,7 +225,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3). The method is called ZB-1p if each rank has
 /// memory for R stashes, and ZB-2p if each rank has memory for 2R stashes. Before its first gradient, a stage runs as
-/// many forwards as memory and time allow. After these forwards, the stage alternates one forward and one input
+/// many forwards as memory and time allow. After its early forwards, the stage alternates one forward and one input
 /// gradient. A weight gradient is placed if it fits into a gap, if the gap would make this rank the one that idles
 /// most, or if memory must be freed. The result is the run with the least objective among eight runs. Among equal
 /// objectives, the least peak memory decides.

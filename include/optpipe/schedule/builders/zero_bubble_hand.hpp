@@ -11,7 +11,7 @@
 namespace optpipe::detail {
 
 /// The hand-made schedules of Zero Bubble (Qi et al., 2024). Before its first gradient, every stage does `slope` more
-/// forwards than the next stage. After these forwards, every stage alternates one forward and one input gradient. A
+/// forwards than the next stage. After its early forwards, every stage alternates one forward and one input gradient. A
 /// stage with n fewer early forwards than the first stage postpones n weight gradients, so that all stages are busy
 /// while the first stage does its forwards.
 template <pipeline_graph Graph>

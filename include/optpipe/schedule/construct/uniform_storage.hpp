@@ -101,7 +101,7 @@ template <pipeline_graph Graph>
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
 ///   The builder then decides for each microbatch whether to offload.
-/// - For all transfers that don't become the classic one, the moved amount is removed from the activation.
+/// - If a transfer doesn't become the classic transfer, the amount that it moves is removed from the activation.
 /// - The memory limit of a rank is lowered by the most that a recomputation or reload adds to a stash in use.
 ///   A negative limit means that not even one microbatch fits.
 /// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.

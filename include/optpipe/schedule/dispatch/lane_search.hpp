@@ -24,8 +24,8 @@ namespace optpipe {
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Some swaps make the order worse without changing the objective. On average, one of every `kept_of_harmless` such
-    /// swaps is kept, to leave local optima.
+    /// Swaps that make the order worse without changing the objective are rarely kept: on average one of every
+    /// `kept_of_harmless`, to leave local optima.
     std::size_t kept_of_harmless = 16;
 };
 

@@ -94,7 +94,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// Adds costs to `found` that have drifted and for which `counts(key)` is true.
+/// Adds a cost to `found` if it has drifted, and if `counts(key)` is true for its key.
 template <class Key, class Counts>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Counts& counts, double confidence, const drift_options& options) {
