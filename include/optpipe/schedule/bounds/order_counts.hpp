@@ -72,7 +72,7 @@ public:
                     while (j < count_[y] && at(0, y, x, j) < k + 1)
                         ++j;
                     at(1, x, y, count_[x] - 1 - k) = static_cast<std::uint32_t>(count_[y] - j);
-                    // The operations of y from index j on come after x_k.
+                    // The operations of y from index j on come after operation k of x.
                     if (x != y && at(0, x, y, k) > j) return false;
                 }
             }
