@@ -80,8 +80,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// The measured costs that differ from the costs used for planning, and also from the costs that were measured when
-    /// the costs for planning were chosen.
+    /// The measured costs that have drifted. A cost has drifted if it differs from the cost used for planning, and from
+    /// the cost that was measured when the costs for planning were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
@@ -92,7 +92,7 @@ private:
     /// slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
-    /// operations are collected, too. Transfers that shared their link with others are left out.
+    /// operations are collected, too. Transfers that shared their link with other transfers are left out.
     void add_rare(std::uint64_t step);
     /// All measurements of the current window, with the samples of rare operations from earlier steps.
     [[nodiscard]] cost_profile all_measured() const;
@@ -148,7 +148,7 @@ private:
     std::uint64_t measured_ = 0;
     /// Whether the costs for planning will be taken from the current window.
     bool takes_costs_ = true;
-    /// Whether the first costs were measured, or have been compared with measurements since then.
+    /// Whether the first costs were measured, or have been compared with measured costs.
     bool has_compared_;
     std::uint64_t step_ = 0;
     /// Durations of the last steps of the plan in use, in seconds.
@@ -215,7 +215,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
-    recent_.clear(); // these steps were measured with other costs
+    recent_.clear(); // the recent steps were measured with other costs
 }
 
 OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
@@ -378,7 +378,7 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(all_measured(), found);
     forget_measured();
-    recent_.clear(); // these steps were measured with other costs
+    recent_.clear(); // the recent steps were measured with other costs
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {

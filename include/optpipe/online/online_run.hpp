@@ -77,7 +77,7 @@ public:
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
     /// Number of the plan that the next step runs. The number is the same on all ranks, and 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
-    /// The decisions of rank 0 and their log. Null on other ranks.
+    /// The decisions of rank 0 and their log; null on all ranks except rank 0.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
 
 private:

@@ -66,7 +66,7 @@ public:
     /// the step alone, and `exchange_seconds` is the duration of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
-    /// The controller on rank 0. Null on other ranks.
+    /// The controller; null on all ranks except rank 0.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
     /// On rank 0, takes a report about a probe, or about a step of the program version `version`. A step is compared
     /// once all ranks have reported it.

@@ -47,8 +47,8 @@ struct online_options {
     std::size_t calm_steps = 5;
     /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule.
     /// If true, training is bitwise the same as without switches. However, if stashes are offloaded, microbatches
-    /// overtake each other in the best plans, so this option often excludes the best plans. This option replaces
-    /// `background_options::adapt`.
+    /// overtake each other in the best plans. Therefore `keep_accumulation_order` often excludes the best plans. If
+    /// true, `background_options::adapt` is replaced.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known. Near the end, plans are declined, because a switch would take more
     /// time than it saves.

@@ -18,7 +18,7 @@
 
 namespace optpipe {
 
-/// A transfer to measure that isn't in the plan.
+/// A transfer that isn't in the plan, but is measured.
 struct planned_probe {
     operation offload{};
     /// Size of the transferred memory.
@@ -47,8 +47,7 @@ public:
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
     /// Number of steps between two probes, or 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// Number of steps at the start in which ranks probe the transfers of their stages. This number is the same on all
-    /// ranks.
+    /// Number of steps at the start in which ranks probe the transfers of their stages; the same on all ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
@@ -75,7 +74,7 @@ private:
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// Times of each transfer in its last probe, and the step before which a probe is repeated.
+    /// Times of each transfer in its last probe, and the step before which the last probe is repeated.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
     /// The last or current probe.

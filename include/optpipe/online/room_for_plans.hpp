@@ -17,9 +17,9 @@ namespace optpipe {
 /// runs, its microbatch has one more message, because input and output exist at once. Therefore a stage needs room for
 /// microbatches + 1 messages, or for microbatches + 2 if a pair may consist of two operations of this stage. Each
 /// message is as large as the stage's input or its output, whichever is larger. If messages differ in size, or if
-/// microbatches have factors, gaps occur between messages. Then there is twice as much room, but at most enough for all
-/// messages of a step at once. This was enough in all measurements, but isn't proven. If the stages form another graph,
-/// there is always room for all messages and partial results of a step at once.
+/// microbatches have factors, gaps occur between messages. With gaps, the room is doubled, but never larger than all
+/// messages of a step at once. The doubled room was enough in all measurements, but isn't proven to be enough. If the
+/// stages form another graph, there is always room for all messages and partial results of a step at once.
 ///
 /// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
@@ -49,14 +49,14 @@ inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage
     const auto out = p.is_last(s) ? in : bytes_handed_on(p, s, m, how);
     return std::minmax({p.is_first(s) ? out : in, out});
 }
-/// The size in bytes of the data that an edge holds for a microbatch. The receiver of the data has it as a message.
+/// The size in bytes of the data that an edge holds for a microbatch. On the receiver, the data is a message.
 inline std::size_t bytes_held(const problem& p, const edge& e, microbatch m, const lowering_options& how) {
     return how.rounded_bytes(p.microbatches.factors(e.from, m).memory * e.held);
 }
 /// The size in bytes of all messages and partial results of a microbatch that a stage makes or receives in a step.
 inline std::size_t all_messages(const problem& p, stage s, microbatch m, const lowering_options& how) {
     const auto own = bytes_handed_on(p, s, m, how);
-    auto bytes = 2 * own; // the activation for stages on this rank, and for those on other ranks
+    auto bytes = 2 * own; // one activation for stages on this rank, and one for stages on other ranks
     p.graph.for_each_edge_out_of(s, [&](const edge& e) { bytes += own + bytes_held(p, e, m, how); });
     p.graph.for_each_edge_into(s, [&](const edge& e) {
         bytes += 2 * bytes_handed_on(p, e.from, m, how) + bytes_held(p, e, m, how);
@@ -75,7 +75,7 @@ inline std::size_t most_at_once(const problem& p, stage s) {
 }
 /// The size in bytes of a rank's memory for messages.
 inline std::size_t room_for_messages(const problem& p, rank self, const lowering_options& how) {
-    std::size_t one_each = 0; // one message for each microbatch of a stage, and those of running operations
+    std::size_t one_each = 0; // one message for each microbatch of a stage, and the messages of running operations
     std::size_t all = 0;
     auto smallest = std::numeric_limits<std::size_t>::max();
     std::size_t largest = 0;
@@ -103,7 +103,8 @@ struct stored_data {
     memory_size device{};
     memory_size host{};
     std::size_t buffers = 0;
-    /// Whether buffers other than stashes are on the device. Each of these is one block, so gaps occur between them.
+    /// Whether the device holds buffers other than stashes. A buffer other than a stash is one block, so gaps occur
+    /// between buffers.
     bool has_blocks = false;
 
     void add_block(memory_size size) {
@@ -112,8 +113,8 @@ struct stored_data {
         ++buffers;
         has_blocks = true;
     }
-    /// Adds the stash of a stage for a microbatch, and attention keys and values with their gradient. Also adds what
-    /// edges hold: activations and gradients wait on the rank that makes them.
+    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and the data of edges
+    /// that hold memory. Activations and gradients wait on the rank that makes them.
     void add(const problem& p, stage s, microbatch m) {
         const auto& factors = p.microbatches.factors(s, m);
         device += factors.memory * std::max(p.costs[s].activation, p.costs[s].weight_stash);

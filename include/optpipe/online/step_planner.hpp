@@ -17,7 +17,7 @@ namespace optpipe {
 /// (`carry_over`), and runs in parallel with the training:
 ///
 ///     planner.submit(next);                    // as soon as the next step's data is there
-///     run(planner.next_plan());                // waits at most for the rest of the time limit
+///     run(planner.next_plan());                // waits until the time limit at the latest
 ///
 /// Only one thread may use a planner at a time.
 class step_planner {

@@ -89,7 +89,7 @@ public:
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
 
 private:
-    /// The plan as a text. If there is no plan, the text is one that all ranks refuse, and `why` says the reason.
+    /// The plan as a text. If there is no plan, returns a text that all ranks refuse, and sets `why` to the reason.
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());

@@ -157,7 +157,7 @@ struct buffer_link {
     value_kind value = value_kind::boundary;
     /// The stage from which the value comes, or to which it goes. Several links may refer to the same buffer.
     stage other{};
-    /// The slice to which attention keys and values, or their gradients, belong. Unused for other values.
+    /// The slice to which attention keys and values, or their gradients, belong; unused for other kinds of values.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
@@ -183,8 +183,8 @@ struct exchange_part {
 struct operation_buffers {
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The position of the operation's first link in `rank_program::links`, and the number of its links. Inputs come
-    /// first.
+    /// The position of the operation's first link in `rank_program::links`, and the number of its links. Links to
+    /// inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
 
@@ -208,8 +208,8 @@ struct instruction {
     /// The operation, or the forward of a pair. Unused for an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Inputs come
-    /// first.
+    /// The position of the instruction's first link in `rank_program::links`, and the number of its links. Links to
+    /// inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
     /// For an exchange, the position of its first part in `rank_program::parts`, and the number of its parts.
@@ -221,7 +221,8 @@ struct instruction {
     /// The marker that is recorded after the instruction, if another instruction waits for this instruction.
     marker_id records = no_marker;
     /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
-    /// and links are those of the forward. The instruction's waits and its marker are those of the pair.
+    /// and links are those of the forward. The forward and the backward of a pair share the instruction's waits and its
+    /// marker.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }
@@ -286,12 +287,12 @@ struct task_label {
     task_kind kind = task_kind::operation;
     /// The operation, or the forward of a pair.
     operation op{};
-    /// For a message, the other rank.
+    /// For a message, the rank at its other end.
     rank peer{};
     /// For a message, the kind of value that it carries, and the stage for which it is meant (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
-    /// The backward of a pair. Unused for other tasks.
+    /// The backward of a pair; unused if the task isn't a pair.
     operation backward{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };

@@ -30,8 +30,8 @@ struct operation_place {
     friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
 };
 
-/// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match
-/// each other, and the pairs of instructions that must run in order.
+/// Checks that programs execute a complete training step with the right buffers. Finds the exchanges that match each
+/// other, and the pairs of instructions that must run in order.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -182,7 +182,7 @@ private:
         return false;
     }
 
-    /// Requires that these sends or receives run in the given order, because messages match by their order.
+    /// Requires that the sends or receives in `ends` run in the given order, because messages match by their order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
@@ -312,7 +312,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// Checks that both instructions have the same buffer, or no buffer, in each of these roles.
+    /// Checks that the two instructions have the same buffer, or both have none, in each of the given roles.
     void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");

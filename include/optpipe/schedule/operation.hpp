@@ -152,7 +152,7 @@ template <pipeline_graph Graph>
     return gradients == gradient_kind::input && op.kind == operation_kind::backward_input;
 }
 
-/// Whether the stage's backward may be split into I and W. Also true if the stage has I alone.
+/// Whether the stage's backward may be split into I and W, or the stage has I alone.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }

@@ -103,7 +103,7 @@ template <class Operations> [[nodiscard]] constexpr bool has_pairs(const Operati
 }
 
 /// Calls `visit(forward, backward)` with the two timed operations of each pair of a schedule, rank by rank in the order
-/// of time. Marked operations without the other part of their pair are left out.
+/// of time. Leaves out operations that are marked as parts of a pair but have no partner.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit) {
     if (!has_pairs(s.operations)) return;

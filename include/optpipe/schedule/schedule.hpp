@@ -22,8 +22,8 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
 /// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
-/// link, and the order in which operations take each rank's memory. Nothing else in the sequence matters, except that
-/// every operation comes after its inputs. `simulate` derives the times.
+/// link, and the order in which operations take each rank's memory. In the sequence, every operation comes after its
+/// inputs. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -103,7 +103,7 @@ template <pipeline_graph Graph>
 }
 
 /// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
-/// valid schedule in which nothing starts later than in the given schedule. There is one exception. If two transfers
+/// valid schedule in which nothing starts later than in the given schedule. The only exception: if two transfers
 /// without duration swap stashes at one instant in a full memory, `simulate` refuses the order of a valid schedule,
 /// because neither transfer can come first.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {

@@ -88,8 +88,8 @@ public:
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. Times are numbers of
-    /// allocations and releases.
+    /// Lifetimes of the segments that `take_segment` allocated, in the order of allocation. Times count allocations and
+    /// releases.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
     /// Smallest number of bytes by which the arena must grow so that a segment of `bytes` fits at its end. `bytes` must

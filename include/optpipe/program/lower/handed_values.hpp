@@ -21,8 +21,8 @@
 
 namespace optpipe::detail {
 
-/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with its
-/// gradient is as large. Data of edges that hold memory isn't included.
+/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with the
+/// activation's gradient is equally large. Data of edges that hold memory isn't included.
 inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
     double size = 0.0;
     p.graph.for_each_edge_out_of(from, [&](const edge& e) {
@@ -92,7 +92,7 @@ struct planned_message {
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
-    /// the full backward. Null if the schedule has no such operation.
+    /// the full backward. Null if the schedule doesn't have the operation.
     using find_operation = std::function<const timed_operation*(const operation&)>;
 
     handed_values(const problem& p, std::span<const timed_operation> operations, find_operation find)
@@ -160,8 +160,8 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy on the rank of the operation `from`. The users of the copy are either all on this rank or all on
-    /// other ranks.
+    /// Adds one copy of the value that the operation `from` makes, on the rank of `from`. The users of the copy are
+    /// either all on this rank or all on other ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
         const rank home = p_.rank_of(from.op.stage);

@@ -257,7 +257,7 @@ private:
         return options_.rounded_bytes(node.memory);
     }
     /// Lets the first waiting node take memory that becomes free later, or memory beyond the plan's peak. Called if all
-    /// ready nodes wait for memory. Rounding errors and transfers of no duration can cause this.
+    /// ready nodes wait for memory, which happens because of rounding errors or transfers of no duration.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());

@@ -48,11 +48,12 @@ struct lowering_options {
     /// default is the alignment of CUDA's own allocations. Kernels can use vector loads and stores with this alignment.
     std::size_t alignment = 256;
     /// Number of bytes of an activation or gradient between two stages, for an edge of size 1 and a microbatch with a
-    /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. If an
-    /// edge holds memory, the size of that memory is used instead. If 0, the training engine itself moves activations
-    /// and gradients, and the program only determines the order. If 0, each message is a send and a receive of 0 bytes,
-    /// whose labels name the tensor. Tasks then have no input and output buffers, no memory is reserved for messages,
-    /// and no task waits for message memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. For an
+    /// edge that holds memory, the size of the held memory counts, whatever `message_bytes` is. If 0, the training
+    /// engine itself moves activations and gradients, and the program only determines the order. If 0, each message is
+    /// a send and a receive of 0 bytes, whose labels name the tensor. If 0, tasks have no input and output buffers, no
+    /// memory is reserved for messages, and no task waits for message memory. See examples 13 (a loop of your own) and
+    /// 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on to later
     /// stages, and of its gradient. Missing entries default to `message_bytes`.
@@ -77,9 +78,9 @@ struct lowering_options {
     /// `update` and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry states how much
-    /// of that memory the forward already holds. With an entry, F and RECOMPUTE write the data for W to a place where
-    /// the data can stay until W has read it. If an option has no entry, the largest possible amount is assumed.
-    /// Impossible values are clamped.
+    /// of the memory for W the forward already holds. If an option has an entry, F and RECOMPUTE write the data for W
+    /// to a place where the data can stay until W has read it. If an option has no entry, the largest possible amount
+    /// is assumed. Impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from moment `begin` to moment `end`. A moment is a number of allocations and releases.
+/// A buffer that is in use from moment `begin` to moment `end`. Moments count allocations and releases.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -39,7 +39,7 @@ struct packing_effort {
 };
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
-/// the gap that it fills best. There are three initial orders: by decreasing size, by decreasing size × lifetime, and
+/// the gap that it fills best. Three initial orders are tried: by decreasing size, by decreasing size × lifetime, and
 /// by first use. As long as some buffers lie above `limit`, they are moved to the front of the order, and all buffers
 /// are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple of `part`.
 /// The result is deterministic.
@@ -127,7 +127,7 @@ private:
         return made;
     }
     /// The offset for buffer `i`: the start of the smallest gap that is large enough. If no gap is large enough, the
-    /// end of the last buffer that is in use at the same time.
+    /// end of the last buffer that is in use at the same time as buffer `i`.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

@@ -70,7 +70,7 @@ public:
         const auto& of_stage = of_[op.stage];
         return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
     }
-    /// Whether the stash is kept until a backward, instead of being freed at the end of F.
+    /// Whether the stash is kept until a backward. If false, F frees the stash at its end.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
     /// Size in bytes of the part `role` of the stash of `op`.

@@ -20,7 +20,7 @@ struct gain_table {
 };
 
 /// Prices of rows and columns. No price is negative, and the prices of a row and a column add up to at least the gain
-/// of their pair. So the sum of all prices is at least the gain of every assignment.
+/// of their pair. The sum of all prices is thus at least the gain of every assignment.
 struct assignment_prices {
     std::vector<double> of_row{};
     std::vector<double> of_column{};

@@ -15,12 +15,12 @@
 
 namespace optpipe::detail {
 
-/// Makes the chains of any problem. There is one chain per stage, kind and slice of equal sequences, with one operation
+/// Makes the chains of any problem. For equal sequences, each stage, kind and slice has one chain, with one operation
 /// per sequence.
 ///
 /// Every valid schedule satisfies the constraints of the chains. Each operation of a chain waits for one operation of
-/// each predecessor chain, and no two operations of the chain wait for the same operation. So operation k of a chain,
-/// counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
+/// each predecessor chain, and no two operations of the chain wait for the same operation. Therefore operation k of a
+/// chain, counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
 /// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
 /// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
 /// Recomputation is ignored, except for the least that all storage options do inside the backward.
@@ -54,8 +54,8 @@ public:
             order(groups_[i], groups_[i + 1]);
         return take();
     }
-    /// Lets `chain_of` know the operations of all sequences. Until then, it knows those of the first of equal
-    /// sequences.
+    /// Lets `chain_of` know the operations of all sequences. Before this call, `chain_of` knows only the operations of
+    /// the first of equal sequences.
     void share_chains() {
         for (const auto& alike : interchangeable_microbatches(*p_))
             for (const microbatch m : alike)

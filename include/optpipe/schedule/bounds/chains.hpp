@@ -17,8 +17,8 @@ namespace optpipe::detail {
 /// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
 /// of the previous stage have ended, whatever their microbatches. The k-th gradient can't start before k forwards of
 /// its stage and k gradients of the next stage have ended, whatever their microbatches. If splitting is allowed, a full
-/// backward is an I followed at once by a W that holds at most the activation. So an objective that is impossible for
-/// the chains is impossible for every schedule.
+/// backward is an I followed at once by a W that holds at most the activation. Because every valid schedule satisfies
+/// the constraints of the chains, an objective that the chains can't reach is impossible for every schedule.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 

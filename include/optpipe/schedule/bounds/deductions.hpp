@@ -17,7 +17,7 @@ namespace optpipe::detail {
 /// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
 /// of the k-th operation of a chain. In `times[1]`, operations are counted from the end of the step, and the time of an
 /// operation is the least time from its end to `horizon`. For `span`, the step lasts from the first start to the last
-/// end on one device. All other devices may start earlier and end later.
+/// end on one device, while all other devices may start earlier and end later.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 

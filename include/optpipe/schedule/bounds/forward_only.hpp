@@ -7,15 +7,15 @@
 namespace optpipe {
 
 /// A lower bound on the objective of every schedule of forwards alone. The bound is `graph_bound`: the work of one rank
-/// plus the least times before and after this work. A chain with one stage per rank and equal microbatches reaches the
-/// bound. Its optimum is the time of one microbatch through all stages, plus the time of the slowest stage for each
+/// plus the least times before and after this work. For a chain with one stage per rank and equal microbatches, the
+/// bound is the optimum: the time of one microbatch through all stages, plus the time of the slowest stage for each
 /// further microbatch.
 ///
-/// In any chain, two other bounds hold as well. The makespan is at least the time of one microbatch through all stages,
-/// plus the shortest stage time of each other microbatch. All other microbatches add their time on at least one stage:
-/// the first stage if they run earlier there, the last stage if they run later there, or else a stage where they
-/// overtake. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log n)
-/// for n forwards.
+/// In any chain, two further bounds hold. The makespan is at least the time of a chosen microbatch through all stages,
+/// plus the shortest stage time of every other microbatch. Every other microbatch runs before the chosen one on the
+/// first stage, runs after the chosen one on the last stage, or overtakes the chosen one on some stage, and adds its
+/// time there. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log
+/// n) for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

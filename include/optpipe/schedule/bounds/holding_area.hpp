@@ -12,9 +12,10 @@ namespace optpipe {
 /// A lower bound from memory × time, for any graph and microbatches. The memory that an operation leaves on a rank is
 /// held for at least the longest path to the operation that releases it. The areas (memory × time) of all operations
 /// must fit under the rank's limit between the first operation that takes memory and the last operation that releases
-/// memory. Near both ends, the memory can't be full, because operations fill it and empty it one after the other. The
-/// bound is 0 if no memory is limited. The bound is also 0 for plain problems, for which there is `memory_area_bound`.
-/// For n cells, takes O(n log n) times the number of stages and slices of a sequence.
+/// memory. Near the start and the end of a rank's work, the memory can't be full, because operations fill and empty the
+/// memory one after the other. The bound is 0 if no memory is limited. The bound is also 0 for plain problems, for
+/// which there is `memory_area_bound`. For n cells, takes O(n log n) times the number of stages and slices of a
+/// sequence.
 ///
 /// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});

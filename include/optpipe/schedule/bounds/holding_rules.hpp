@@ -11,9 +11,9 @@
 namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings. At every start, the memory that must
-/// have been taken, minus the memory that can have been released, must fit under the limit. An order of two operations
-/// is assumed, together with all orders that it implies (`order_counts`). If the assumption makes the memory in use
-/// exceed the limit, the opposite order is deduced.
+/// have been taken, minus the memory that can have been released, must fit under the limit. For two operations, one of
+/// the two orders is assumed, together with all orders that it implies (`order_counts`). If the assumed order makes the
+/// memory in use exceed the limit, the opposite order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -82,7 +82,8 @@ private:
         return in_use(started, most_ended()) <= on_->limit;
     }
 
-    /// Deduces the order of operation k of chain x with all other operations, from the memory in use when it starts.
+    /// Deduces the order of operation k of chain x with all other operations, from the memory in use when operation k
+    /// starts.
     bool restrict_order(std::size_t x, std::size_t k) {
         for (std::size_t z = 0; z < started_.size(); ++z) {
             started_[z] = z == x ? k + 1 : order_->first(0, x, z, k);

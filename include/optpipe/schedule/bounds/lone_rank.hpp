@@ -9,14 +9,14 @@
 
 namespace optpipe {
 
-/// Limit on the work of `lone_rank_bound`, in compared times. It takes up to half a second. Not tuned.
+/// Limit on the work of `lone_rank_bound`, counted in comparisons of times; up to half a second. Not tuned.
 inline constexpr double lone_rank_work = 6e7;
 
-/// A lower bound on the objective of every valid schedule, at least `known`: the shortest sequence of operations and
-/// transfers of one rank alone, with its memory, its copy engines and the least waits for the other ranks. The bound is
-/// strong for a few microbatches in little memory. With more of either, the search seldom ends. Ranks with several
-/// stages aren't considered. Each rank gets an equal share of the work that the ranks before it leave. Contract:
-/// `validate` accepts the problem, which is plain.
+/// A lower bound on the objective of every valid schedule, at least `known`. Each rank is considered alone: the bound
+/// is the length of its shortest sequence of operations and transfers, with its memory, its copy engines and the least
+/// possible waits for other ranks. The bound is strong for a few microbatches in little memory. With many microbatches
+/// or much memory, the search seldom ends. Ranks with several stages aren't considered. Each rank gets an equal share
+/// of the work that the ranks before it leave. Contract: `validate` accepts the problem, which is plain.
 ///
 /// Returns the bound found until `stop` returns true. Deterministic if `stop` never returns true.
 [[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {},
@@ -51,7 +51,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// A rank with one stage, without the other ranks: every stash is kept, or offloaded as a whole.
+/// One rank with one stage, considered without the other ranks. Every stash is kept, or offloaded as a whole.
 struct lone_rank {
     std::size_t microbatches = 0;
     double forward = 0.0;
@@ -63,7 +63,7 @@ struct lone_rank {
     std::optional<std::pair<double, double>> transfer{};
     bool one_transfer_at_a_time = false;
     double stash = 0.0;
-    /// What is held between I and W; no more than `stash`.
+    /// Memory that is held between I and W; no more than `stash`.
     double pending = 0.0;
     double limit = 0.0;
     /// The least time before the start of the k-th forward, and after the end of the k-th gradient.
@@ -74,18 +74,20 @@ struct lone_rank {
 /// Search for the shortest sequence of one rank.
 ///
 /// Microbatches with the same option can exchange their names: the k-th forward, offload, reload, gradient and weight
-/// gradient of an option still follow each other, and memory depends only on how many have started and ended. So each
-/// option's microbatches go in FIFO order, and a sequence is a list of kinds. Any schedule's operations, in the order
-/// of their starts, are such a list. If each starts as early as the list before it allows, none starts later than in
-/// the schedule: with the same starts and earlier ends, no lane is busy longer, and no more memory is held.
+/// gradient of an option still follow each other, and memory depends only on how many have started and ended. Therefore
+/// each option's microbatches may go in FIFO order, and a list of kinds describes a sequence. The operations of any
+/// schedule form a list, in the order of their starts. If each operation of the list starts as early as the operations
+/// before it allow, no operation starts later than in the schedule. The reason is that earlier operations end no later
+/// than in the schedule, so no lane is busy longer, and no more memory is held.
 ///
-/// A label stands for all lists with the same numbers of started operations. It is dropped if another label with these
-/// numbers is no later in any time, as whatever follows it can then follow the other one. No operation starts if a
-/// gradient, weight gradient or offload could end before: moved there, the next of its kind only frees memory earlier.
+/// A label stands for all lists with the same numbers of started operations. A label is dropped if another label with
+/// the same numbers is no later in any time, because whatever follows the first label can then follow the second. An
+/// operation isn't added to a list if a gradient, weight gradient or offload could end before this operation starts,
+/// because running the gradient, weight gradient or offload first only frees memory earlier.
 ///
-/// All lists of a length are extended before longer ones, so that a label is extended only after all that could replace
-/// it. Labels that can't end the step by a ceiling are dropped, too. If no list is left, the bound is the least end of
-/// those, and the ceiling is raised.
+/// All lists of a length are extended before longer lists, so a label is extended only when all labels that could
+/// replace it are known. Labels that can't end the step by a ceiling are dropped, too. If no list is left, the bound is
+/// the least end of the labels above the ceiling, and the ceiling is raised.
 class lone_rank_search {
 public:
     lone_rank_search(const lone_rank& r, double known) : r_{r}, known_{known} {}
@@ -118,7 +120,7 @@ private:
         moves
     };
     /// Times of a label: the last start; the ends of the last computation, offload and reload; the least end of the
-    /// step. Then, in FIFO order, the times from which the gradients of kept stashes may start, and those of offloaded
+    /// step. The times from which gradients may start follow in FIFO order: first for kept stashes, then for offloaded
     /// stashes. An end or time in the past is moved to the last start.
     enum time : std::size_t { now, compute, out, in, end, first_ready };
     using counts = std::array<std::uint32_t, moves + 1>;
@@ -132,8 +134,9 @@ private:
     };
     using level = std::map<counts, std::vector<label>>;
 
-    /// Extends lists to the end, or until one is as short as known. Keeps only the `most` most promising lists of each
-    /// length, and those with the same bound as the last of them. Returns false if that was too much work.
+    /// Extends lists until they are complete, or until one list is as short as the known bound. Keeps the `most` lists
+    /// of each length that have the least bounds, and all lists with the same bound as the last list that is kept.
+    /// Returns false if the search takes more than `work`, or if `stop` returns true.
     bool search(std::size_t most, double work, stop_check stop) {
         level open;
         next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};
@@ -188,7 +191,7 @@ private:
         return static_cast<double>(full) * r_.stash + static_cast<double>(pending) * r_.pending;
     }
 
-    /// The earliest time of the move as the next one, if it is possible.
+    /// The earliest time at which the move can come next; empty if the move can't come next.
     [[nodiscard]] std::optional<double> earliest(const label& x, move m) const {
         const auto& t = x.times;
         const auto& n = x.count;
@@ -320,8 +323,8 @@ private:
                                         r_.gradient + r_.tails.back());
         return std::max(least, x.times[now] + time_for_memory(x));
     }
-    /// What started microbatches still need, and the weight gradients of all: time of stashes in memory, time of
-    /// pending weight gradients in memory, and time of the copy engine.
+    /// The needs of started microbatches, and of the weight gradients of all microbatches: time of stashes in memory,
+    /// time of pending weight gradients in memory, and time of the copy engine.
     struct needs {
         double stashes = 0.0;
         double pending = 0.0;
@@ -347,9 +350,9 @@ private:
     }
     [[nodiscard]] double time_of_copies() const { return r_.transfer ? r_.transfer->first + r_.transfer->second : 0.0; }
 
-    /// The least time in which memory × time fits the memory, and copies the engines. It is the least over the number
-    /// of future microbatches that are offloaded. More of them take more of the engines, and less memory if copies are
-    /// shorter than the wait.
+    /// The least time in which memory × time fits the memory, and copies fit the engines. The result is the least over
+    /// the number of future microbatches that are offloaded. If more microbatches are offloaded, copies take more of
+    /// the engines, and stashes take less memory if copies are shorter than the wait.
     [[nodiscard]] double time_for_memory(const label& x) const {
         const auto all = needs_of(x);
         const auto left = r_.microbatches - forwards(x);
@@ -379,8 +382,8 @@ private:
         return low > 0 ? std::min(time_with(low - 1), time_with(low)) : time_with(low);
     }
 
-    /// The largest share of the memory that a pending weight gradient can count for, beside stashes that count for
-    /// 1 / stashes_, such that whatever fits the memory counts for at most 1.
+    /// The share of the memory that one pending weight gradient counts for. A stash counts for 1 / stashes_. The share
+    /// is the largest with which everything that fits in memory at once counts for at most 1.
     [[nodiscard]] double share_of_pending() const {
         double share = 1.0;
         for (double full = 0.0; full <= stashes_; ++full)
@@ -390,10 +393,11 @@ private:
     }
 
     static constexpr double infinite = std::numeric_limits<double>::infinity();
-    /// The first rise of the ceiling, as a share of it; each rise is twice the one before. Not tuned.
+    /// The first rise of the ceiling above the known bound, relative to the bound. Each further rise is twice the
+    /// previous one. Not tuned.
     static constexpr double first_step = 0.005;
-    /// Number of labels with which a first search finds a sequence as short as the known bound, for most ranks that
-    /// can't raise the bound. Not tuned.
+    /// Number of labels of each length that the first search keeps. For most ranks that can't raise the known bound,
+    /// this search finds a sequence as short as the bound. Not tuned.
     static constexpr std::size_t few_labels = 200;
     static constexpr std::size_t all_labels = std::numeric_limits<std::size_t>::max();
 
@@ -402,7 +406,7 @@ private:
     /// The number of stashes that fit the memory.
     double stashes_ = std::floor(r_.limit / r_.stash);
     double pending_share_ = share_of_pending();
-    label next_{}; // reused, because it allocates
+    label next_{}; // reused, because a label allocates memory
     double done_ = 0.0;
     double ceiling_ = 0.0;
     double shortest_ = infinite;
@@ -418,8 +422,8 @@ inline bool may_lack_memory(const problem& relaxed, stage s) {
     return stash > slack && count * stash > relaxed.memory_limit[relaxed.rank_of(s)] + slack;
 }
 
-/// The rank of stage s alone. Contract: `relaxed` only keeps or offloads entire stashes, and the rank has no other
-/// stage.
+/// The rank of stage s as a `lone_rank`. Contract: `relaxed` only keeps or offloads entire stashes, and s is the only
+/// stage of its rank.
 inline lone_rank lone_rank_of(const problem& relaxed, stage s, duration lifespan,
                               const time_windows<any_graph>& windows) {
     const rank at = relaxed.rank_of(s);

@@ -59,7 +59,7 @@ private:
     };
     /// Two lower bounds on the memory in use. `some_offloaded` counts stashes, minus the memory that can be offloaded.
     /// `all_offloaded` counts the stashes of stages that never offload, and the stash of the operation that starts.
-    /// Both bounds are sums over stages, and include the weight stashes of waiting weight gradients.
+    /// Each bound is a sum over stages, and includes the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }

@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The known order on one device, as the number of operations of chain y that must precede operation k of chain x
-/// (x_k), for all x, y and k. Because chains are ordered, the operations of a chain that must precede an operation of
-/// another chain are always the chain's first ones. Side 1 counts operations in reverse: its operation k is operation
-/// count − 1 − k of side 0. The counts of side 1 are the numbers of operations of a chain that must follow an operation
-/// of another chain. `mirror` derives the counts of side 1 from side 0.
+/// The known order of the operations on one device. For each operation and each chain, stores how many operations of
+/// the chain must come before the operation. Because chains are ordered, the operations of a chain that must precede an
+/// operation of another chain are always the chain's first ones. Side 1 is in reverse order: operation k of side 1 is
+/// operation n − 1 − k of side 0, where n is the number of operations of the chain. Side 0 counts the predecessors of
+/// an operation, and side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;
@@ -62,8 +62,8 @@ public:
                             at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
                 }
     }
-    /// Derives the counts of side 1 from the counts of side 0. Returns false if two operations would each have to
-    /// precede the other.
+    /// Derives the counts of side 1 from the counts of side 0. Returns false if an operation would have to precede
+    /// another one, and also follow it.
     bool mirror() {
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {
@@ -72,7 +72,7 @@ public:
                     while (j < count_[y] && at(0, y, x, j) < k + 1)
                         ++j;
                     at(1, x, y, count_[x] - 1 - k) = static_cast<std::uint32_t>(count_[y] - j);
-                    // The operations of y from index j on come after x_k.
+                    // The operations of y from index j on come after operation k of x.
                     if (x != y && at(0, x, y, k) > j) return false;
                 }
             }

@@ -35,7 +35,7 @@ public:
         }
         return sum;
     }
-    /// The largest total amount that can be taken for this price.
+    /// The largest total amount that can be taken for `price`.
     [[nodiscard]] double most_amount(double price) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -55,11 +55,11 @@ private:
 /// Lower bounds on the objective, derived from one rank that runs pairs.
 ///
 /// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
-/// its two operations. So the rank works for at least the duration of all its operations minus all prices. Operations
-/// that are in no pair save nothing, so their prices are added back. A forward that runs before the first backward can
-/// start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run before the
-/// first backward than fit in memory. The times before the first backward and after the last forward are assumed to be
-/// filled by the operations with the lowest prices.
+/// its two operations. Therefore the rank works for at least the duration of all its operations minus all prices.
+/// Operations that are in no pair save nothing, so their prices are added back. A forward that runs before the first
+/// backward can start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run
+/// before the first backward than fit in memory. The times before the first backward and after the last forward are
+/// assumed to be filled by the operations with the lowest prices.
 class pair_bound {
 public:
     /// Contract: `chains` knows the operations of all sequences (`share_chains`).

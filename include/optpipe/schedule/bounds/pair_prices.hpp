@@ -77,8 +77,8 @@ struct pairable_cells {
     for (auto& price : half.of_column)
         price *= 0.5;
     found.push_back(half);
-    // The largest number of rows or columns for which exact prices are computed, which then takes a tenth of a second.
-    // Not tuned.
+    // The largest number of rows or columns for which exact prices are computed. Exact prices take up to a tenth of a
+    // second. Not tuned.
     constexpr std::size_t most_exact = 256;
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     const auto exact = least_prices(gains);

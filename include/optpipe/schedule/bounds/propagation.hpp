@@ -138,7 +138,7 @@ private:
         return d_->orders[r].mirror() && rules.deduce_times();
     }
 
-    /// Orders one operation before another one of its device if there isn't time to run them the other way round.
+    /// Orders operation a before operation b of the same device if there isn't time to run b before a.
     bool order_by_windows(std::size_t r) {
         const auto& on = c_->devices[r];
         bool found = false;
@@ -158,7 +158,7 @@ private:
         return found;
     }
 
-    /// Applies the rule that an operation starts after all operations that must precede it on its device, and that run
+    /// Applies the rule that an operation starts only after the operations that must precede it on its device have run,
     /// one after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {

@@ -88,7 +88,7 @@ constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, cons
     return one_machine_bound(std::move(jobs));
 }
 
-/// Until its first gradient starts, at t1, the rank can only run forwards that fit. So the rank ends no earlier than t1
+/// Until its first gradient starts, at t1, the rank can only run forwards that fit, so the rank ends no earlier than t1
 /// + load − (forwards done by t1) + (time after its last operation).
 template <pipeline_graph Graph>
 constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
@@ -198,8 +198,8 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // If costs describe the options, both relaxations are `p` itself. If nothing is offloaded, both relaxations are the
-    // same.
+    // If costs describe the options, the two relaxations (`storage_relaxation`) are `p` itself. If nothing is
+    // offloaded, the two relaxations are the same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));

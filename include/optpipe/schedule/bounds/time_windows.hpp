@@ -20,9 +20,10 @@ struct time_window {
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
 /// Because microbatches are interchangeable, a schedule without transfers can be renumbered so that every stage runs
-/// each kind in the order of microbatches. Then the k-th forward of a stage can't end before the k-th forward of the
-/// previous stage. So the order of the stages and the order of the microbatches both lengthen heads and tails. If
-/// splitting is allowed, a full backward is treated as I followed at once by W, which only loosens the bounds.
+/// each kind in the order of microbatches. In the renumbered schedule, the k-th forward of a stage can't end before the
+/// k-th forward of the previous stage. Heads therefore include earlier stages and earlier microbatches, and tails
+/// include later stages and later microbatches. If splitting is allowed, a full backward is treated as I followed at
+/// once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
 /// start on r, and tails to the last end on r. For `of_rank(r)`, the stages before r's first stage have no heads and

@@ -29,10 +29,10 @@ namespace optpipe {
 
 /// A constructive planner for any valid problem. The planner supports unequal costs, a memory limit per rank, any
 /// placement, and offloading over shared links. The planner starts from an order with as many microbatches in flight as
-/// fit in memory (`order_within_memory`). Then the planner simulates the step with a `dispatcher`. The planner searches
-/// for the dispatcher's best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search
-/// ends when it reaches a structural bound, or has used up the effort. The number of trials follows from the size of
-/// the problem, not from a clock.
+/// fit in memory (`order_within_memory`). The planner then simulates the step with a `dispatcher`, and searches for the
+/// dispatcher's best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when
+/// it reaches a structural bound, or has used up the effort. The number of trials follows from the size of the problem,
+/// not from a clock.
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
@@ -130,7 +130,7 @@ private:
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph>{p, facts, best, halt, effort, seed}.run();
     }
-    /// Searches with each option, one after the other. The searches share the effort.
+    /// Searches with each storage option in turn. The searches share the effort.
     template <pipeline_graph Graph>
     constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                                     best_order<Graph>& best) const {

@@ -49,8 +49,8 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
     { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Whether the builder makes orders for problems that aren't plain (`is_plain`). Such a builder declares `static
-/// constexpr bool any_graph = true`. For all other builders, `build_schedule` first converts the problem to a plain one
+/// Whether the builder makes orders for problems that aren't plain (`is_plain`), as declared by `static constexpr bool
+/// any_graph = true`. For all other builders, `build_schedule` first converts the problem to a plain one
 /// (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 

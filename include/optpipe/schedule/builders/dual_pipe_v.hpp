@@ -25,8 +25,9 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 /// DualPipeV (DeepSeek-AI, 2025), a schedule for v placement. DualPipeV is DualPipe cut in half, so that parameters are
 /// held once. In the steady state, forwards and full backwards of a rank's two stages alternate. Backwards are split
-/// only in the warm-up and the cool-down. A forward and the next backward become a pair if `overlaps` lists this pair,
-/// and run one after the other if it doesn't. The original schedule uses pairs to hide the communication of experts.
+/// only in the warm-up and the cool-down. A forward and the next backward become a pair if `overlaps` lists this pair.
+/// If `overlaps` doesn't list this pair, the forward runs before the backward. The original schedule uses pairs to hide
+/// the communication of experts.
 ///
 /// Supports any number of microbatches. If there are fewer than 2R microbatches, the order is made for 2R microbatches,
 /// and the missing microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
@@ -94,7 +95,8 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// Appends the next forward of the chunk and the next backward of the other chunk, as a pair if possible.
+        /// Appends the next forward of `chunk` and the next backward of the other chunk (1 − `chunk`), as a pair if
+        /// possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);

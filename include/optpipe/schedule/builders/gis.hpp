@@ -19,7 +19,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks. This number is half of R,
+/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks. The result is half of R,
 /// or more if forwards or input gradients take more than half of the work, but never more than R. Hops count as work.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();

@@ -117,9 +117,10 @@ private:
 /// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
 /// 1F1B, or Seq1F1B if the microbatches are slices.
 ///
-/// The vocabulary of an output layer may be split over the ranks (a group). The schedule is then the 1F1B of Vocabulary
-/// Parallelism (Yeung et al., 2024), where F of a shard is called the pass S, and B is called the pass T. Ranks hold
-/// two more microbatches, because a microbatch waits for all ranks twice, for one period each time.
+/// The vocabulary of an output layer may be split over the ranks (a group). If the vocabulary is split, the schedule is
+/// the 1F1B of Vocabulary Parallelism (Yeung et al., 2024), where F of a shard is called the pass S, and B is called
+/// the pass T. If the vocabulary is split, ranks hold two more microbatches, because a microbatch waits for all ranks
+/// twice, for one period each time.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

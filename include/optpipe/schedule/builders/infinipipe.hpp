@@ -24,8 +24,7 @@ namespace optpipe {
 namespace detail {
 
 /// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m. Ranks
-/// work on the same diagonal at the same time. Only options that have no transfers and that all stages have are
-/// considered.
+/// work on the same diagonal at the same time. Considers only options that all stages have, and that have no transfers.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
@@ -44,9 +43,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// First, all diagonals use the option that holds least. Then a diagonal recomputes less if memory permits and the
-    /// step gets no longer. All diagonals take turns until none changes. A stop request ends the search, and the
-    /// options chosen by then are used.
+    /// First, all diagonals use the option that holds least. The search then lets one diagonal after another recompute
+    /// less, if memory permits and the step gets no longer. The search ends when no diagonal changes. A stop request
+    /// ends the search, and the options chosen by then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });

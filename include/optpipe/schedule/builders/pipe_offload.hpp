@@ -78,8 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. There is one
-/// order for each group size that is tried. If the time limit expires, returns the best order found by then.
+/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
+/// size that is tried gives one order. If the time limit expires, returns the best order found by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -124,8 +124,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages on each rank that offload their stashes. If a rank has fewer stages that can be offloaded, all
-    /// of these offload.
+    /// Number of stages on each rank that offload their stashes. A rank with fewer offloadable stages offloads all of
+    /// them.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. If the number is 0, the builder uses 1 without memory limits, and
     /// the best of R, `half_group` and 1 with memory limits.

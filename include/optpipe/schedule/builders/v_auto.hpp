@@ -47,8 +47,8 @@ struct v_search_parameters {
     /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort, so that effort
     /// remains for the next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts: `kept` orders before operations are pulled into gaps, and
-    /// `kept_squeezed` orders afterwards.
+    /// The local search starts from `kept` orders before operations are pulled into gaps, and from `kept_squeezed`
+    /// orders afterwards.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch. A block with the longest period needs about half of the
@@ -212,8 +212,8 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a share of the effort. Afterwards, tries every setting for the
-    /// best candidates.
+    /// Screens the candidates with one setting, within a share of the effort, and then tries every setting for the best
+    /// candidates.
     constexpr void try_all() {
         struct screened {
             duration value{};

@@ -39,8 +39,8 @@ inline constexpr std::size_t v_period = 6;
 /// describes the path of a microbatch's forward and gradient down the ranks and back, and says when the next
 /// microbatches start. On the way back, consecutive ranks are one cell apart.
 struct v_pattern {
-    /// Number of cells from one rank to the next on the way down. The first `bend` ranks use `slope`, and the others
-    /// use `slope_after_bend`.
+    /// Number of cells from one rank to the next on the way down. The first `bend` ranks use `slope`, and the ranks
+    /// after them use `slope_after_bend`.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
@@ -70,7 +70,7 @@ template <pipeline_graph Graph>
         const auto steep = std::min(r, pattern.bend);
         return steep * pattern.slope + (r - steep) * pattern.slope_after_bend;
     };
-    // Returns the cell after the last one.
+    // Returns the cell after the last cell that was set.
     const auto down_and_back = [&](std::size_t start, std::size_t wait, auto set) {
         for (std::size_t r = 0; r < ranks; ++r)
             set(r, start + depth(r));

@@ -171,8 +171,9 @@ private:
 
 } // namespace detail
 
-/// The forwards and input gradients of each rank when a block of v placement is repeated, with warm-up and cool-down
-/// rebuilt (Controllable Memory, appendix A). `fill_with_weights` adds the weight gradients. Contract: v placement.
+/// Repeats a block for v placement, rebuilds the warm-up and the cool-down (Controllable Memory, appendix A), and
+/// returns the forwards and input gradients of each rank. `fill_with_weights` adds the weight gradients. Contract: v
+/// placement.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_phases ends) {
     OPTPIPE_EXPECT(is_v_placed(g), "v_lanes: needs v placement");

@@ -22,7 +22,7 @@ struct zero_bubble_switches {
     bool keep_first_gradient = false;
     /// Skip a forward if the next gradient would have to wait for that forward.
     bool prefer_gradients = false;
-    /// Also put weight gradients into gaps that are shorter than the weight gradient.
+    /// Put weight gradients even into gaps that are shorter than the weight gradient.
     bool fill_greedily = false;
 };
 
@@ -225,10 +225,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3). The method is called ZB-1p if each rank has
 /// memory for R stashes, and ZB-2p if each rank has memory for 2R stashes. Before its first gradient, a stage runs as
-/// many forwards as memory and time allow. Then the stage alternates one forward and one input gradient. A weight
-/// gradient is placed if it fits into a gap, if the gap would make this rank the one that idles most, or if memory must
-/// be freed. The result is the run with the least objective among eight runs. Among equal objectives, the least peak
-/// memory decides.
+/// many forwards as memory and time allow. After its early forwards, the stage alternates one forward and one input
+/// gradient. A weight gradient is placed if it fits into a gap, if the gap would make this rank the one that idles
+/// most, or if memory must be freed. The result is the run with the least objective among eight runs. Among equal
+/// objectives, the least peak memory decides.
 ///
 /// Needs one stage per rank, in any order of the ranks. Costs, limits and communication may differ between stages.
 /// Nothing is offloaded. The schedule keeps every memory limit. Refuses with `over_memory` if a limit is below one

@@ -79,7 +79,8 @@ private:
             sum += 4 * count_ - lane.begun_forwards() - lane.gradients[0] - lane.gradients[1];
         return sum;
     }
-    /// The time when the input of the next forward or gradient of a stage arrives; unlimited if that isn't known yet.
+    /// The time when the input of the next forward or gradient of a stage arrives; unlimited if the time isn't known
+    /// yet.
     constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
         const auto m = own(r).forwards[chunk];
         return m < count_ ? lanes_.arrival(forward(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
@@ -129,8 +130,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until it has run as many as the previous rank, and more of its
-    /// second stage than the previous rank.
+    /// While there is room, each rank runs forwards until it meets two conditions: it has run as many forwards as the
+    /// rank before it, and more forwards of its second stage than that rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {

@@ -22,10 +22,10 @@ struct drawn_order {
 };
 
 /// Converts the order of another draw to an order of `p`. The sequences of `p` and of the draw are ranked by number of
-/// slices, then by work. The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence.
-/// Slices are matched by position. If a sequence of `p` has more slices, all additional slices take the place of the
-/// last slice in the draw's sequence. A rank runs later operations first instead of waiting for inputs or memory
-/// (`order_dispatcher`), if the step gets shorter. Empty if `p` and the draw have different numbers of sequences, if
+/// slices, then by work. The k-th sequence of `p` replaces the draw's k-th sequence, with the same storage options.
+/// Slices are matched by position. If a sequence of `p` has more slices than the sequence that it replaces, all
+/// additional slices replace the last slice, too. If the step gets shorter, a rank that would wait for inputs or memory
+/// runs later operations first (`order_dispatcher`). Empty if `p` and the draw have different numbers of sequences, if
 /// the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
@@ -93,8 +93,8 @@ inline std::vector<double> microbatch_work(const problem& p) {
     return work;
 }
 
-/// For each microbatch of the draw, the microbatches of `p` that take its place. The last slice of a sequence in the
-/// draw may be replaced by several microbatches.
+/// For each microbatch of the draw, the microbatches of `p` that replace it. The last slice of a sequence in the draw
+/// may be replaced by several microbatches.
 inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
     const auto from = ranked_sequences(of.slices, of.work);
     const auto to = ranked_sequences(slices_of(p), microbatch_work(p));

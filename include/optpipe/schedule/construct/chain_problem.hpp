@@ -40,8 +40,8 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
-/// Whether each pair of operations in the chain represents one pair in the problem, which is so if there are no slices,
-/// and each backward is a B.
+/// Whether each pair of operations in the chain represents one pair in the problem. True if there are no slices, and
+/// each backward is a B.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
     return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
         return c.gradients == gradient_kind::full;

@@ -35,8 +35,8 @@ public:
     [[nodiscard]] const optpipe::order& order() const { return order_; }
     /// The storage option that each cell uses.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
-    /// The cheaper options of a cell, the cheapest first. An option is cheaper than the option in use if it takes less
-    /// work and no longer transfers, or shorter transfers and no more work.
+    /// The cheaper options of a cell, the cheapest first. An option is cheaper than the option in use if its work or
+    /// its transfers take less time, and neither takes more time.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }

@@ -14,8 +14,8 @@ namespace optpipe {
 /// same.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// Splits some of a schedule's pairs. Each rank keeps the `limit` distinct pairs that save most time in `s`. The
-/// operations of all other pairs run one after the other, the forward first. Contract: `s` is valid.
+/// Splits some of a schedule's pairs. Each rank keeps the `limit` distinct pairs that save most time in `s`. All other
+/// pairs are split: the forward runs before the backward. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe

@@ -13,7 +13,7 @@ namespace optpipe {
 ///
 /// Neighbours are merged on all ranks at once, in three ways: each forward is merged with the backward after it, with
 /// the backward before it, or with either of the two. Returns the best of the three resulting schedules and `s`. `stop`
-/// is polled before each way. O(operations × ranks).
+/// is polled before each of the three attempts. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -63,8 +63,8 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair is split into its parts again if one part depends, through other
-    /// operations, on the other part.
+    /// Merges the lists into one order. A pair is split into its parts again if one part depends on the other through
+    /// operations in between.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);

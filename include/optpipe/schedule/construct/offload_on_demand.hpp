@@ -13,8 +13,7 @@
 
 namespace optpipe::detail {
 
-/// Places transfers without slots. This method suits stages whose transfers take different times, and links that aren't
-/// busy.
+/// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
 ///
 /// The first pass goes backwards in time. Every reload gets the latest start with which all reloads are in time on
 /// their engines and the link. The second pass goes forwards in time. An offload starts as soon as possible if it ends

@@ -89,7 +89,7 @@ private:
     /// are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
-        constexpr int most_rounds = 8; // seldom reached; if it is, computations wait for pairs that aren't in time
+        constexpr int most_rounds = 8; // seldom reached; afterwards, computations wait for pairs that aren't in time
         for (int round = 0; round < most_rounds; ++round) {
             place_all(how, members, transfer_pairs);
             if (std::erase_if(transfer_pairs, [&](const transfer_pair& t) { return !t.is_in_time(slack_); }) == 0)

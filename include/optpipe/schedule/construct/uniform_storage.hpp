@@ -97,13 +97,13 @@ template <pipeline_graph Graph>
 /// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`. The
 /// operations of this order end no later than in the classic problem, unless a transfer waits for memory.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both are exact.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both replacements are exact.
 /// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
 ///   The builder then decides for each microbatch whether to offload.
-/// - The amount that any other transfer moves is removed from the activation.
-/// - The memory limit of a rank is lowered by the largest amount that a recomputation or such a transfer adds to a
-///   stash while the stash is in use. A negative limit means that not even one microbatch fits.
+/// - If a transfer doesn't become the classic transfer, the amount that it moves is removed from the activation.
+/// - The memory limit of a rank is lowered by the most that a recomputation or reload adds to a stash in use.
+///   A negative limit means that not even one microbatch fits.
 /// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,

@@ -22,8 +22,8 @@ struct dispatch_options {
     /// Share of the device memory that may be used. The value 0 stands for the memory that one microbatch needs, and
     /// the value 1 stands for the limit.
     double memory_share = 1.0;
-    /// A weight gradient starts only if at least this share of it can run before the next operation arrives. The share
-    /// is from 0 to 1.
+    /// A weight gradient starts only if at least this share of its duration fits before the next operation arrives. The
+    /// share is from 0 to 1.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;

@@ -32,8 +32,8 @@ public:
         return value;
     }
     /// Offers a schedule that lists its operations in their order and starts each of them as early as possible. Returns
-    /// its objective. Only a schedule that seems to be the best is simulated once more. If `simulate` then refuses it,
-    /// the result is unlimited.
+    /// the objective of the schedule. Only a schedule that seems to be the best is simulated once more. The result is
+    /// unlimited if `simulate` refuses the schedule.
     constexpr duration offer_earliest(const basic_schedule<Graph>& earliest) {
         const auto value = objective_with_late_warm_up(*p_, earliest);
         return value < value_ ? offer(listed_order(earliest)) : value;
@@ -82,8 +82,9 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step. The search first changes the dispatcher's
-/// parameters one after the other, as long as the step gets shorter. Then the search makes random exceptions to the
-/// dispatcher's rules, and keeps them unless the step gets longer. `stop` is polled between runs and within them.
+/// parameters one after the other, as long as the step gets shorter. The search then makes random exceptions to the
+/// dispatcher's rules, and keeps an exception unless the step gets longer. `stop` is polled between runs and within
+/// them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

@@ -439,7 +439,7 @@ private:
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
-            // A reload may wait for another gradient. The reload is reconsidered when that gradient ends.
+            // A reload may wait for another gradient, and is reconsidered when that gradient ends.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
                 step_.wake(r, ranks_[r].gate = gate);

@@ -124,10 +124,10 @@ private:
 
 } // namespace detail
 
-/// Pulls operations ahead into the gaps of a schedule without transfers, which starts each operation as early as its
-/// order allows. Passes are repeated until the step gets no shorter, or the filling is stopped. Pulling never makes a
-/// rank exceed its budget. The result lists its operations in an order that respects all dependencies. Contract: as for
-/// `lane_timer`.
+/// Pulls operations ahead into the gaps of a schedule. The schedule has no transfers, and starts each operation as
+/// early as its order allows. Passes are repeated until the step gets no shorter, or the filling is stopped. Pulling
+/// never makes a rank exceed its budget. The result lists its operations in an order that respects all dependencies.
+/// Contract: as for `lane_timer`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_schedule<Graph> fill_gaps(const basic_problem<Graph>& p, basic_schedule<Graph> given,
                                                         const per_rank<memory_size, Graph::rank_extent>& budget,

@@ -45,8 +45,8 @@ struct graph_dispatch_search_parameters {
     /// Weight of changes that avoid a pair or let it start, if the problem has pairs. Not tuned. On 28 drawn problems
     /// with pairs, orders are 1 % shorter in the mean with changes of avoided pairs and waits (equal effort).
     std::size_t changes_of_avoided = 2;
-    /// A random change of the longest wait draws it from `least_wait` to `least_wait + wait_range`. Values below 0
-    /// count as 0, so that often nothing waits. Not tuned.
+    /// A random change draws the longest wait from `least_wait` to `least_wait + wait_range`. Values below 0 count as
+    /// 0, so that often nothing waits. Not tuned.
     double least_wait = -1.0;
     double wait_range = 3.0;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
@@ -91,9 +91,9 @@ public:
         while (left_ > 0 && !stop_())
             anneal(best, value);
     }
-    /// A search for a short time. Tries the values of one parameter after the other, instead of all combinations, and
-    /// then anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence
-    /// follow one another. `entering` may come from a good plan for another draw of the microbatches.
+    /// A search for a short time. Tries the values of one parameter after the other, not all combinations, and then
+    /// anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence follow
+    /// one another. `entering` may come from a good plan for another draw of the microbatches.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();
@@ -150,7 +150,7 @@ private:
         return first;
     }
     /// Tries one careful run with the first storage options, and another with the options that hold least. Careful runs
-    /// hardly ever get stuck, so that a first order, which uses the memory well, is usually found here.
+    /// hardly ever get stuck, so a first order that uses the memory well is usually found here.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
@@ -164,14 +164,14 @@ private:
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
     }
-    /// Tries all combinations of the parameters, with three orders of sequences (as given, shortest first, longest in
-    /// the middle), and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a
-    /// careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the mean than with the
-    /// longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). The longest
-    /// sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost 2 % in the worst
-    /// setting. On 60 problems, repeating stuck runs at once was compared with a search in which all careful runs came
-    /// last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none longer), and after
-    /// 1 s, equal orders.
+    /// Tries all combinations of the parameters with three orders of sequences (as given, shortest first, longest in
+    /// the middle). All stages use the storage option with the same number, and every number is tried. A run that gets
+    /// stuck is repeated as a careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the
+    /// mean than with the longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7
+    /// settings). The longest sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost
+    /// 2 % in the worst setting. On 60 problems, repeating stuck runs at once was compared with a search in which all
+    /// careful runs came last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none
+    /// longer), and after 1 s, equal orders.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();
@@ -299,7 +299,7 @@ private:
         case change_kind::wait: change_wait(options); break;
         }
     }
-    /// Avoids a pair, or lets it start. Often does the same for the pairs of other ranks that are like it.
+    /// Avoids a pair, or lets it start. In half of the cases, similar pairs of other ranks (`are_alike`) change, too.
     void change_avoided(graph_dispatch_options& options) {
         constexpr std::size_t half = 50; // percent
         const auto& all = p_->overlaps;

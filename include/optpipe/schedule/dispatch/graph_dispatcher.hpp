@@ -40,12 +40,12 @@ struct graph_dispatch_options {
     /// saves time.
     bool pairs = false;
     /// For each pair of the problem (`overlaps`), whether it doesn't start. Empty if all pairs may start. A pair saves
-    /// time on its rank, but ends later than each of its parts would alone. So if memory is scarce, the step may be
+    /// time on its rank, but ends later than each of its parts would alone. If memory is scarce, the step may thus be
     /// shorter with only some pairs.
     std::vector<unsigned char> avoided{};
     /// The longest time that an operation waits for the other part of a pair, as a multiple of the time that the pair
-    /// saves. If the other part starts in another pair, the operation may wait for the next one. An operation waits
-    /// only if the inputs of the other part are on their way.
+    /// saves. If the other part starts in another pair, the operation may wait again, for the next partner. An
+    /// operation waits only if the inputs of the other part are on their way.
     double wait = 0.0;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
@@ -177,7 +177,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Considers the pairs that can start now and would save time. Starts the one whose gradient comes first.
+    /// Among the pairs that can start now and would save time, starts the pair whose gradient comes first.
     bool start_pair(rank r) {
         std::optional<possible_pair> best;
         for (const stage b : stages_of_[r])
@@ -198,7 +198,7 @@ private:
         operation_pair pair{};
         const overlap* of = nullptr;
         duration saved{};
-        /// When the inputs of both parts have arrived.
+        /// The time when the inputs of both parts have arrived.
         duration arrival{};
     };
     /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, is avoided,
@@ -221,8 +221,8 @@ private:
         return next.arrival <= step_.now() + step_.slack() && is_restored(next.pair.backward) &&
                fits(next.pair, *next.of, r);
     }
-    /// Whether the part of this pair that has its inputs waits for the other part. The rank is served again when the
-    /// other part's inputs arrive, as after every operation that the rank's operations need.
+    /// Whether the part of this pair that has its inputs waits for the other part. When the inputs of the other part
+    /// arrive, `serve` is called for the rank again.
     bool waits_for_pair(stage f, stage b, rank r) const {
         if (!options_->pairs || options_->wait <= 0.0) return false;
         const auto next = next_pair(f, b);

@@ -46,7 +46,7 @@ struct lane_builder {
     /// Removes and returns the first waiting weight gradient, which the caller appends.
     OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
-    /// Appends `op`, whose input is ready at `ready`. Returns the start.
+    /// Appends `op`, whose input is ready at `ready`. Returns the start of `op`.
     constexpr duration append(const operation& op, const lane_costs& costs, duration ready) {
         const auto start = std::max(clock, ready);
         if (has_started) idle += start - clock;

@@ -24,8 +24,8 @@ namespace optpipe {
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Some swaps don't change the objective, but make the order worse in other respects. On average, one of every
-    /// `kept_of_harmless` swaps of this kind is kept, to leave local optima.
+    /// Swaps that make the order worse without changing the objective are rarely kept: on average one of every
+    /// `kept_of_harmless`, to leave local optima.
     std::size_t kept_of_harmless = 16;
 };
 
@@ -128,7 +128,8 @@ private:
     random_numbers random_;
     stop_check stop_;
     operation_numbering<Graph> number_;
-    /// The ends in the last schedule. All schedules have the same operations; the ends of others are unlimited.
+    /// The ends in the last schedule; unlimited for operations that no schedule has. All schedules have the same
+    /// operations.
     std::vector<duration> ends_;
     basic_schedule<Graph> late_{};
     std::vector<place> exchanges_{};

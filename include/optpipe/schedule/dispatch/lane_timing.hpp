@@ -35,8 +35,8 @@ namespace detail {
 } // namespace detail
 
 /// Times lanes that contain all computations of a step without transfers. The times are those of `simulate` for the
-/// lanes merged by `interleave`. Contract: a plain problem, each computation is in its lane once, none recomputes by
-/// itself, and a B runs as one operation (`full_backward`).
+/// lanes merged by `interleave`. Contract: the problem is plain, each computation is in its lane once, no backward
+/// recomputes by itself, and a B runs as one operation (`full_backward`).
 template <pipeline_graph Graph> class lane_timer {
 public:
     /// Keeps a reference to the problem.

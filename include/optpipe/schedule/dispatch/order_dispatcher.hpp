@@ -31,9 +31,10 @@ struct order_dispatch_options {
     bool careful = false;
 };
 
-/// These options were measured on 15 plans of lognormal and uniform draws (8 ranks × 32 microbatches) that were carried
-/// over to other draws. On average, the best of the orders with these options is 5 % shorter than the given order.
-/// Making an order with one of these options takes 0.6 ms. With a window of 32, the memory often ran out.
+/// These options were measured on 15 plans for lognormal and uniform draws (8 ranks × 32 microbatches). Each plan was
+/// carried over to another draw (`carry_over`). On average, the best of the orders with these options is 5 % shorter
+/// than the given order. Making an order with one of these options takes 0.6 ms. With a window of 32, the memory often
+/// ran out.
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 

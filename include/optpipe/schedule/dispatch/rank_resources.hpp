@@ -63,7 +63,7 @@ public:
         if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, now);
         if (effect.host_released_at_end > memory_size{}) host.release(effect.host_released_at_end, end);
     }
-    /// Announces that an operation frees, at `end`, `amount` of the memory that other operations took on rank `r`.
+    /// Announces a release: at `end`, an operation frees `amount` of memory on rank `r` that other operations took.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }
     /// Declares that from this call on, nothing on the rank takes memory before the time `now`.
     constexpr void advance(rank r, duration now) {

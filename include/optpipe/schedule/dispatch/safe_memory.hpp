@@ -47,7 +47,7 @@ public:
     }
 
     /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
-    /// `fits(amount)` tells whether `amount` more memory fits on that rank now.
+    /// `fits(amount)` tells whether `amount` more memory fits on the rank of `op` now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];

@@ -17,7 +17,7 @@ namespace optpipe {
 
 /// How weight gradients are inserted between the forwards and input gradients of a rank.
 struct weight_filling {
-    /// A weight gradient is inserted into a gap only if at least this share of it, from 0 to 1, fits.
+    /// A weight gradient is inserted into a gap only if at least this share of its duration, from 0 to 1, fits.
     double share = 1.0;
     /// Whether a rank idles in a gap that is shorter than the weight gradient, unless the rank would then have idled
     /// longer than every other rank.

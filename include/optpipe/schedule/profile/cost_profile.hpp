@@ -98,7 +98,7 @@ public:
     /// Adds memory peaks of a rank. The profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
-    /// ranks. If the number of this profile's warm-up steps was set with `set_warm_up`, it stays unchanged.
+    /// ranks. A number of warm-up steps that was set for this profile (`set_warm_up`) stays unchanged.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -111,9 +111,9 @@ public:
     [[nodiscard]] std::size_t steps() const { return steps_.size(); }
     [[nodiscard]] bool empty() const { return steps_.empty(); }
 
-    /// Estimates by stage, kind and storage option.
+    /// The estimates for operations, one for each stage, kind and storage option.
     [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const;
-    /// Estimates by sender and receiver.
+    /// The estimates for messages, one for each pair of a sender and a receiver.
     [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const;
     /// The total number of estimates, of operations and of messages.
     [[nodiscard]] std::size_t numbers() const;

@@ -50,8 +50,8 @@ namespace detail {
 [[nodiscard]] std::string describe(const drifted_cost& d);
 
 /// The operations and messages whose measured durations differ from the costs of the planned problem. Costs with too
-/// few samples for the confidence aren't reported. Transfers that shared their link are compared only if no transfer
-/// was alone on it.
+/// few samples for the confidence aren't reported. Durations of a transfer on a shared link are compared only if the
+/// transfer was never measured alone on the link.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
@@ -94,7 +94,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// Adds the drifted costs among those for which `counts(key)` is true to `found`.
+/// Adds a cost to `found` if it has drifted, and if `counts(key)` is true for its key.
 template <class Key, class Counts>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Counts& counts, double confidence, const drift_options& options) {

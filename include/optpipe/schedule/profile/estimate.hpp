@@ -59,8 +59,8 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 
 /// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` samples are below the
 /// interval, and `left_out` samples are above it. The interval is exact, computed from the binomial distribution
-/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, the interval is a little wider, because
-/// Hoeffding's inequality (1963) is used instead.
+/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, the interval is computed from Hoeffding's
+/// inequality (1963), which gives slightly wider intervals.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;
@@ -73,7 +73,7 @@ struct median_interval {
 /// sample.
 [[nodiscard]] estimate estimate_of(std::vector<duration> samples, double confidence = 0.95);
 
-/// The number of values at the beginning that differ from the rest because of warm-up.
+/// The number of values at the beginning that differ from later values because of warm-up.
 ///
 /// The number of values to leave out minimizes the standard error of the remaining values, and is at most half of all
 /// values (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69,
@@ -98,8 +98,8 @@ OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confiden
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // Probability that exactly k of n samples are below the median, and probability that at most k are, at first for k
-    // = 0.
+    // The probabilities that exactly k (`exactly`) and that at most k (`at_most`) of n samples are below the median. At
+    // first, k is 0.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};

@@ -29,8 +29,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The medians of a profile. If a transfer was measured alone on its link, its other samples don't count, because plans
-/// run the transfers of a link one after the other.
+/// The medians of a profile. If some samples of a transfer were measured alone on its link, only these samples count,
+/// because plans run the transfers of a link one after the other.
 class measured_medians {
 public:
     explicit measured_medians(const cost_profile& profile) {

@@ -33,8 +33,8 @@ template <pipeline_graph Graph>
 }
 
 /// Returns the input of `op` that belongs to the same stage and microbatch. A gradient waits for the stash's
-/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, it
-/// waits for the forward.
+/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, the
+/// gradient waits for the forward.
 ///
 /// This file implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md), which define the inputs of an
 /// operation. All other inputs belong to another stage, or to another slice of the same sequence. Rules 2, 3, 5 and 6
@@ -95,8 +95,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
 }
 
 /// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
-/// no earlier than `delay` after the end of `op`. This function is the reverse of `for_each_input_of_others`. If
-/// `after` is a backward_input, a full backward of the same stage and microbatch may take its place.
+/// no earlier than `delay` after the end of `op`. Reverse of `for_each_input_of_others`. If `after` is a
+/// backward_input, a full backward of the same stage and microbatch may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     const stage s = op.stage;

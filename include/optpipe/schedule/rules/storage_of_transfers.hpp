@@ -58,7 +58,7 @@ template <pipeline_graph Graph>
 
 /// Gives the order or schedule `given` the storage options that its transfers imply. An order from text, from a file of
 /// another program, or from a builder need not name options. An operation that doesn't name an option has the stage's
-/// first option. If the first option has no transfers, but the sequence has transfers of a stage and microbatch, all
+/// first option. If the sequence has transfers of a stage and microbatch, but the stage's first option has none, all
 /// operations of this stage and microbatch get the stage's first option that offloads the whole stash. All other
 /// operations stay as they are.
 template <pipeline_graph Graph, class Sequence>

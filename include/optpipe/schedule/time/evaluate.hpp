@@ -87,7 +87,7 @@ template <pipeline_graph Graph, class Builder>
 /// Builders poll `stop` if they may take long. If `p` isn't plain, a builder for plain problems gets a chain of stages
 /// instead of `p` (`chain_problem`). The chain has one microbatch for each sequence, and equal costs for all
 /// microbatches. The builder's order for the chain is converted to an order for `p`. If the problem has pairs,
-/// neighbours are merged (`merge_pairs`), unless the builder made pairs itself.
+/// neighbouring forwards and backwards are merged (`merge_pairs`), unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {

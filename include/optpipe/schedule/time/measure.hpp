@@ -41,7 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // These kinds of operations make a change even if its amount is 0, because an instant (of length `slack`) may begin
+    // Operations of these kinds make a change even if its amount is 0, because an instant (of length `slack`) may begin
     // with the change.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
@@ -128,8 +128,8 @@ template <auto Ranks> struct measures_by_rank {
     /// The longest time from the first start to the last end of a rank's computations.
     duration span{};
     double bubble_rate = 0.0;
-    /// The largest share of its `busy` time that any rank spends on recomputation, in separate operations or inside the
-    /// backward.
+    /// The largest rate of recomputation on any rank: the time of recomputation, in separate operations or inside the
+    /// backward, divided by the rank's `busy` time.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};

@@ -234,8 +234,8 @@ private:
     basic_schedule<Graph> result_{};
 };
 
-/// The smallest memory limit of each rank with which `simulate` can time the order. This limit is the peak memory of
-/// the rank if operations wait only for earlier operations of the order.
+/// The smallest memory limit of each rank with which `simulate` can time the order. The limit is the peak memory of the
+/// rank if operations wait only for earlier operations of the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
