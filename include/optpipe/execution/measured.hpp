@@ -28,8 +28,8 @@ struct rank_times {
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena that are in use at the same time. A buffer is in use from the start of its first
-/// instruction to the end of its last. Memory that is freed at an instant can be taken again at the same instant. Only
-/// buffers whose instructions were measured count. If no instruction was measured, the result is 0.
+/// instruction to the end of its last instruction. Memory that is freed at an instant can be taken again at the same
+/// instant. Only buffers whose instructions were measured count. If no instruction was measured, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message

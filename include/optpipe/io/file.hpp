@@ -23,7 +23,7 @@ namespace detail {
 
 /// Writes the entire content or nothing. The content is written to a new file in the same directory. The new file is
 /// flushed and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no
-/// new file. Also removes temporary files that killed processes left in the directory. Devices and pipes are written
+/// new file. Removes temporary files that killed processes left in the directory. Devices and pipes are written
 /// directly. An existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 

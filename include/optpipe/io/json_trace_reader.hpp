@@ -29,7 +29,7 @@ struct trace_range {
     std::string process{};
 };
 
-/// Collects the ranges of operations from the events of a trace. All other parts of the text are skipped.
+/// Collects the ranges of operations from the events of a trace. Text outside of the events is skipped.
 class trace_reader final : public nlohmann::json_sax<json> {
 public:
     explicit trace_reader(const std::vector<range_pattern>& patterns) : patterns_{patterns} {}

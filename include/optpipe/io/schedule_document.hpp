@@ -60,7 +60,7 @@ struct claim_slacks {
 /// violations can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// Measures stated in a document that differ from the measures of its operations.
+/// A violation for each measure in a document that differs from the measure in `m` by more than the slack.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 

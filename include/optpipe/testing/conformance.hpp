@@ -312,10 +312,10 @@ private:
 /// Violations of the concepts by an executor, one sentence for each. The list is empty if the executor violates
 /// nothing.
 ///
-/// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
-/// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only
-/// errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation names the
-/// check.
+/// Must be called on every rank at the same time, with the rank's executor, from one thread or process per rank. The
+/// checks block lanes by work and, with several ranks, also by messages, so commands that run too early are always
+/// found. Only errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation
+/// names the check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -11,7 +11,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// All problems that are one step simpler than a given problem. The largest steps come first.
+/// All problems that are one step simpler than a given problem. The largest simplifications come first.
 class simpler_problems {
 public:
     explicit simpler_problems(const problem& p) : p_{p} {}

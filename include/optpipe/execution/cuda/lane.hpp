@@ -183,10 +183,10 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
-/// when the threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds
-/// back all later commands. When the other thread issues the second end, that thread also issues the commands that
-/// lanes of the first rank have held back, except for launches. Each rank's own thread issues the rank's launches, when
-/// it next puts a command into a lane, or finishes.
+/// when the threads of both ranks have issued it. The thread that issues its end first doesn't wait, but its lane holds
+/// back all later commands. The thread that issues the second end also issues the commands that lanes of the first rank
+/// have held back, except for launches. Each rank's own thread issues the rank's launches, when it next puts a command
+/// into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -320,8 +320,8 @@ private:
         lock_type* lock_;
     };
 
-    /// If `launches` is true, issues one launch. If `launches` is false, issues all other commands that aren't blocked.
-    /// Returns whether a command was issued or an exchange was offered.
+    /// If `launches` is true, issues one launch. If `launches` is false, issues all commands that aren't blocked,
+    /// except for launches. Returns whether a command was issued or an exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)

@@ -108,8 +108,8 @@ private:
     std::size_t bytes_ = 0; // total size of the tensors
 };
 
-/// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so
-/// that devices copy messages fast.
+/// The size in bytes of a message with tensors like those in `like`, for `lowering_options`. The size is a multiple of
+/// 256, so that devices copy messages fast.
 [[nodiscard]] inline std::size_t message_bytes(const tensors& like) {
     constexpr std::size_t alignment = 256;
     return (message_layout{like}.bytes() + alignment - 1) / alignment * alignment;

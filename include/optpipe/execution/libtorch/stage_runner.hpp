@@ -63,7 +63,8 @@ struct cell {
     std::vector<deferred_gradients> deferred{};
 };
 
-/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after it.
+/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after the
+/// operation.
 struct rehearsal {
     struct of_operation {
         double seconds = 0.0;

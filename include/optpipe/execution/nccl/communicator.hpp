@@ -186,7 +186,7 @@ private:
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Aborts the running work on all communicators in these ranges, in the order of the arguments.
+/// Aborts the running work on all communicators in the given ranges, in the order of the arguments.
 template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
     const auto abort_all = [](auto& range) {

@@ -175,8 +175,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. The streams of aborted messages continue, so a later sum would use data that never
-    /// arrived.
+    /// Aborts sums before messages. If messages were aborted first, their streams would continue, and a sum would use
+    /// data that never arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
@@ -336,7 +336,7 @@ private:
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
 /// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
-/// throws an error that names the rank that detected it.
+/// throws an error that names the detecting rank.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.
