@@ -52,8 +52,8 @@ struct handover_result {
 /// advance when to switch, so no announcement can be late. `settle_plan` votes without a step until the plan is
 /// settled.
 ///
-/// A rank refuses a plan from which it can't make programs, or whose programs `check_programs` rejects. A rank also
-/// refuses a program that has other stages or microbatches than its first program, or that needs larger arenas, more
+/// A rank refuses a plan if it can't make programs from the plan, or if `check_programs` rejects the programs. A rank
+/// refuses a plan if the rank's stages or microbatches would change, or if the rank's program needs larger arenas, more
 /// lanes or more markers than are available. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel must belong to the executor. Use `control` of a `threads::cluster` or an `mpi::member`. For NCCL, use

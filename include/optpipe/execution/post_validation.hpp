@@ -24,8 +24,9 @@ struct post_validation_options {
     /// limit.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for all ranks before it in the order, so ranks
-    /// whose program ends late should be late in the order (`order_of_ends`). Results don't depend on the order.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks that come earlier in the order,
+    /// so a rank whose program ends late should come late in the order (`order_of_ends`). Results don't depend on the
+    /// order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation. Useful for comparisons.
     bool barrier = false;

@@ -201,7 +201,7 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
+/// A model for a training engine that owns the buffers of messages (`buffer_owners`), and for a transport that needs
 /// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
 /// called when the exchange is issued. The returned memory must stay valid until the exchange ends. If the model has no
 /// `message`, the transport gets only the labels and no addresses.

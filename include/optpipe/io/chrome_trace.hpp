@@ -113,7 +113,7 @@ private:
 
     void event(const std::string& fields) { events_->add(fields); }
 
-    /// The process number of a rank. Viewers reserve process 0, and some need thread numbers that are unique across
+    /// The process number of a rank. Viewers reserve process 0. Some viewers need thread numbers that are unique across
     /// processes.
     [[nodiscard]] std::size_t process_of(rank r) const { return r.position() * place_.count + place_.number + 1; }
     [[nodiscard]] std::string where(rank r, lane l) const {

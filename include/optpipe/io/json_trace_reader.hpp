@@ -86,7 +86,7 @@ public:
         return false;
     }
 
-    /// Throws `input_error` unless only the closing bracket at the end of the text is missing. The error has the reason
+    /// Throws `input_error` unless the text lacks nothing but the closing bracket at its end. The error has the reason
     /// why the text couldn't be read.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};

@@ -30,7 +30,7 @@ struct stage_layout {
 
 /// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. If the layout is
 /// in loop placement, pipelines in other placements are skipped. If no pipeline of `p` fits the layout, returns a new
-/// pipeline in loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. In a
+/// pipeline in loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. For a
 /// new pipeline, throws `input_error` if the number of stages is too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);

@@ -45,8 +45,8 @@ struct pytorch_options {
                                                    const pytorch_options& options = {});
 
 /// The order of the computations in a schedule file, for `simulate` on a problem. Two actions that overlap in the file
-/// become a pair if the problem has this pair. Without this pair in the problem, the two actions run one after the
-/// other. All activations are kept on the device.
+/// become a pair if the problem has this pair, and otherwise run one after the other. All activations are kept on the
+/// device.
 ///
 /// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Throws `input_error` if a
 /// stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
@@ -225,9 +225,10 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// A send has ended once its receiver has posted the receive. The wait for a send follows the first computation
-    /// whose input the receiver sent after posting the receive, so waits are short and sent data is freed early. If the
-    /// receiver sends no input after posting the receive, the wait is at the end of the row.
+    /// A send has ended once its receiver has posted the receive. A computation proves that a send has ended if the
+    /// receiver posted the receive before it sent the computation's input. The wait for a send follows the first
+    /// computation that proves the end of the send, so waits are short and sent data is freed early. If no computation
+    /// proves the end of a send, the wait is at the end of the row.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -249,8 +250,7 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that must have ended before `computed` runs, because the peer posted their receives
-    /// before sending the input of `computed`.
+    /// Adds the waits for the sends whose end `computed` proves (`with_waits`).
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

@@ -24,7 +24,7 @@ struct schedule_document {
     /// Whether the file declares a schedule of forwards only.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards that name a storage option, each with that name.
+    /// Forwards that name a storage option, each with the option's name.
     std::vector<std::pair<operation, std::string>> storage;
     /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain unreadable
     /// entries.

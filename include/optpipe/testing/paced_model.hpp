@@ -22,8 +22,8 @@ namespace optpipe::testing {
 /// thread. The wake-up prolongs an operation, unless `spin` is at least as long as the wake-up.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until `spin` before its end,
-    /// and then spins.
+    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until the time `spin` before
+    /// its end, and then spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 

@@ -54,7 +54,7 @@ public:
     }
     /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
     /// has allocated its weights. A plan may use the free bytes for stashes and messages. All ranks on the device share
-    /// the bytes.
+    /// the free bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;

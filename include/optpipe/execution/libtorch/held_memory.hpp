@@ -118,8 +118,8 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 /// Memory of stashes for asynchronous lanes, such as CUDA streams. LibTorch's allocator gives freed memory to the next
 /// tensor of the same lane, even if other lanes still use the memory. Memory whose last user is a task of another lane
-/// is held longer. The memory is freed when the allocating lane starts a task that runs after the last user, according
-/// to the program's markers. No lane and no thread waits for memory to become free.
+/// is held back. The memory is freed when the allocating lane starts a task that runs after the last user, according to
+/// the program's markers. No lane and no thread waits for memory to become free.
 ///
 /// Each lane has memory of its own, so LibTorch may take more memory than planned. The additional memory can be as
 /// large as all stashes that are reloaded at the same time.

@@ -233,9 +233,9 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
     return std::move(now.input_gradients);
 }
 
-/// Computes the gradients of the inputs, and those of weights that are used in several places. Stores in `arrived` the
-/// gradients at the nodes where weights branch off. The result has one edge for each gradient in `arrived`, in the same
-/// order.
+/// Computes the gradients of the inputs, and the gradients of weights that are used in several places. Stores in
+/// `arrived` the gradients at the nodes where weights branch off. The result has one edge for each gradient in
+/// `arrived`, in the same order.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
     auto [branches, shared] = branches_of(now.roots, now.entry.get());

@@ -57,8 +57,8 @@ public:
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`. `id` is the result of
-    /// `make_id()` on rank 0. If `failures` is given, the constructor polls it while waiting, and throws the failure of
-    /// another rank.
+    /// `make_id()` on rank 0. If `failures` is given, the constructor polls `failures` while waiting, and throws the
+    /// failure of another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {

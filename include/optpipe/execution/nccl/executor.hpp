@@ -74,7 +74,8 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// The rank's thread calls `abort`, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
+    /// `abort` is called by the rank's thread, or by another thread if NCCL blocks the rank's thread. `abort` must not
+    /// throw.
     communicator::abort_call abort{};
 };
 

@@ -23,7 +23,7 @@ using message_time = std::function<nanoseconds(rank from, const task_label& sent
 
 /// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.
 struct fault_injection {
-    /// Messages of this operation are lost, but their sender believes that they have arrived.
+    /// Messages of this operation are lost, but the sender believes that the messages have arrived.
     std::optional<operation> lost_message{};
     /// The operation at which the rank stops without any error message.
     std::optional<operation> silent_at{};

@@ -104,7 +104,7 @@ private:
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether a lane's work is called by a thread other than the one that launches it.
+    /// Whether the thread that calls a lane's work isn't the thread that launched the work.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});
