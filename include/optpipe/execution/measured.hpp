@@ -34,8 +34,8 @@ struct rank_times {
 
 /// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message
 /// is left out if one of its ends wasn't measured. Each duration is divided by the size of the edge and by the
-/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. If one
-/// side's end was observed before the other side's start, the duration counts as 0.
+/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. The duration
+/// counts as 0 if one rank observed the end of the message before the other rank observed the start.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 

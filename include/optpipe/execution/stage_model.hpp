@@ -58,11 +58,11 @@ struct forward_task {
     /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
     /// microbatch have the same option.
     storage_index storage = 0;
-    /// The inputs along all edges, sorted by stage. `input` is the first of these inputs.
+    /// The inputs along all edges, sorted by stage. `input` is the first input in `inputs`.
     std::span<const received_value> inputs{};
-    /// The buffers for the output. `output` is the first of these buffers. The same activation must be written to all
-    /// buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory.
-    /// Each buffer names its first consumer.
+    /// The buffers for the output. `output` is the first buffer in `outputs`. The same activation must be written to
+    /// all buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold
+    /// memory. Each buffer names its first consumer.
     std::span<const handed_value> outputs{};
     /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
     /// partial result.
@@ -111,10 +111,10 @@ struct backward_task {
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
-    /// all `inputs`. `input` is the first of these gradients.
+    /// all `inputs`. `input` is the first gradient in `inputs`.
     std::span<const received_value> inputs{};
     /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
-    /// `output` is the first of these buffers.
+    /// `output` is the first buffer in `outputs`.
     std::span<const handed_value> outputs{};
     /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
     std::span<const received_value> partials{};

@@ -46,7 +46,7 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     return std::nullopt;
 }
 
-/// The edges in the field `edges`. Edges that can't be read are reported and left out. Without this field, the stages
+/// The edges in the field `edges`. Edges that can't be read are reported and left out. Without the field, the stages
 /// form a chain.
 inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
     const auto* list = top.list_if_any("edges");

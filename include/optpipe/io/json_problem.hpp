@@ -312,7 +312,8 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list of microbatches, or null if the field has only their number.
+/// The number of microbatches. `listed` is the list of microbatches, or null if the field only has the number of
+/// microbatches.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);

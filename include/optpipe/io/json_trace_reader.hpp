@@ -86,8 +86,8 @@ public:
         return false;
     }
 
-    /// Throws `input_error` unless the text lacks nothing but the closing bracket at its end. The error has the reason
-    /// why the text couldn't be read.
+    /// Throws `input_error` unless the only fault of the text is a missing closing bracket at the end. The error has
+    /// the reason why the text couldn't be read.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }

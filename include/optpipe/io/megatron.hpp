@@ -19,7 +19,7 @@ struct megatron_options {
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
     /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: one number per stage,
-    /// or empty if the model has no such layers.
+    /// or empty if the model has no multi-token prediction layers.
     std::vector<std::size_t> prediction_layers{};
 };
 

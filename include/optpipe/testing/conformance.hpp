@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. The checks access device memory only by copies, because the host may not be able to access
-/// it.
+/// The checks on one rank. The checks access device memory only by copies, because the host may lack access to device
+/// memory.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;

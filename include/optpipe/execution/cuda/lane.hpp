@@ -183,10 +183,10 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
-/// when the threads of both ranks have issued it. The thread that issues the first end doesn't wait, but its lane holds
-/// back all later commands. The thread that issues the second end also issues the commands that lanes of the first rank
-/// have held back, except for launches. A rank's launches are issued by the rank's own thread, when this thread next
-/// puts a command into a lane, or finishes.
+/// when the threads of the sending rank and of the receiving rank have issued it. The thread that issues the first end
+/// doesn't wait, but its lane holds back all later commands. The thread that issues the second end also issues the
+/// commands that lanes of the first rank have held back, except for launches. A rank's launches are issued by the
+/// rank's own thread, when this thread next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;

@@ -28,7 +28,7 @@ struct measured_stage {
 };
 
 struct measuring_options {
-    /// Number of measurements of each operation. The median of these measurements is reported.
+    /// Number of measurements of each operation. The median of the measurements is reported.
     std::size_t repeats = 5;
 };
 

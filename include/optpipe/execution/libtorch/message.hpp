@@ -48,8 +48,8 @@ public:
 
     [[nodiscard]] std::size_t bytes() const { return bytes_ + slots_.size(); }
 
-    /// `on` is the device of the message. Throws `error` if the message is too small, or if the values have other types
-    /// or sizes.
+    /// `on` is the device of the message. Throws `error` if the message is too small, or if types or sizes of the
+    /// values differ from the layout.
     void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
         if (values.size() != slots_.size()) throw other_tensors();

@@ -40,7 +40,7 @@ struct options {
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Describes which ranks share a link to the host (`transfer_rules`). If this is empty, each rank has its own link.
+    /// Describes which ranks share a link to the host (`transfer_rules`). If empty, each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};
