@@ -37,7 +37,7 @@ enum class buffer_owner : std::uint8_t {
              ///< upper limits for the engine
 };
 /// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The training engine finds
-/// its tensors by stage, microbatch and storage option, which all tasks and labels contain.
+/// its tensors by the stage, microbatch and storage option in each task and label.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< the owner of stashes on the device and on the host
     buffer_owner messages = buffer_owner::library;

@@ -47,13 +47,13 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
 /// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the
-/// previous one. A report arrives at rank 0 before the result of any all-reduce that its sender joins later. Texts and
-/// results may arrive at any time, and are stored until the rank asks for them.
+/// previous all-reduce. If a rank sends a report before it joins an all-reduce, the report arrives at rank 0 before the
+/// result of the all-reduce. Texts and results may arrive at any time, and are stored until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
 /// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every
-/// call on every rank throws `execution_error`, which names the failed rank. Two calls still return normally: `cancel`,
-/// and a `minimum()` whose result has already arrived. Only one thread at a time may use the channel.
+/// call on every rank throws `execution_error`, which names the failed rank. Only `cancel`, and a `minimum()` whose
+/// result has already arrived, still return normally after a failure. Only one thread at a time may use the channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;

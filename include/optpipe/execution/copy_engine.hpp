@@ -29,10 +29,10 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy` appends copies from one arena to another to the lane's commands. All copies of a call end before
-/// the next command of the lane starts. `pieces`, and the memory to which they refer, must stay valid until the step
-/// ends. If the training engine owns stashes (`buffer_owners`), `pieces` is empty. An engine that owns stashes needs
-/// its own `copy_engine`, which uses the label to find the tensors.
+/// Semantics: `copy` appends copies between two arenas to the lane's commands. All copies of a call end before the next
+/// command of the lane starts. `pieces`, and the memory to which they refer, must stay valid until the step ends. If
+/// the training engine owns stashes (`buffer_owners`), `pieces` is empty. An engine that owns stashes needs its own
+/// `copy_engine`, which uses the label to find the tensors.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

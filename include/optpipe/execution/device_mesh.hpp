@@ -118,7 +118,7 @@ public:
 
 private:
     /// The index of a process's group along one dimension. Groups are numbered like processes, except that the
-    /// coordinate along this dimension is ignored.
+    /// coordinate in the dimension `along` is ignored.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)

@@ -18,7 +18,7 @@ public:
 
     [[nodiscard]] optpipe::rank rank() const { return rank_; }
     /// The operation that failed, such as "2F0" or "receive of 2F0 from rank 1". If the rank failed outside of an
-    /// operation, this describes what the rank was doing.
+    /// operation, the text describes what the rank was doing.
     [[nodiscard]] const std::string& operation() const { return operation_; }
     [[nodiscard]] const std::string& reason() const { return reason_; }
 

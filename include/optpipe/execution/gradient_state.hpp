@@ -21,8 +21,8 @@ struct update_decision {
 };
 
 /// The knowledge about the gradients of a step. The state has a sum of squares for each stage whose gradients are
-/// known, and whether some ranks made their updates under different decisions. The state passes through all ranks, and
-/// each rank adds the sums of its own stages.
+/// known, and tells whether some ranks made their updates under different decisions. The state passes through all
+/// ranks, and each rank adds the sums of its own stages.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}

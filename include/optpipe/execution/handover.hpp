@@ -37,8 +37,8 @@ struct handover_result {
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and can replace the program by that of a better plan. Either all ranks
-/// replace their programs between the same two steps, or none do.
+/// Runs one rank's program, step after step, and can replace it by the program of a better plan. Either all ranks
+/// replace their programs between the same two steps, or no rank replaces its program.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
 /// them and binds them to addresses in the arenas. The handover's thread uses neither the lanes nor the memory of the
@@ -52,8 +52,8 @@ struct handover_result {
 /// advance when to switch, so no announcement can be late. `settle_plan` votes without a step until the plan is
 /// settled.
 ///
-/// A rank refuses a plan from which it can't make programs, or whose programs `check_programs` rejects. A rank also
-/// refuses a program that has other stages or microbatches than its first program, or that needs larger arenas, more
+/// A rank refuses a plan if it can't make programs from the plan, or if `check_programs` rejects the programs. A rank
+/// refuses a plan if the rank's stages or microbatches would change, or if the rank's program needs larger arenas, more
 /// lanes or more markers than are available. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel must belong to the executor. Use `control` of a `threads::cluster` or an `mpi::member`. For NCCL, use
@@ -220,7 +220,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// Separates the refusals from the other reports that have arrived. Must be called on rank 0.
+    /// Separates refusals of plans from texts that ranks have sent by `report`. Must be called on rank 0.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();
@@ -256,7 +256,7 @@ private:
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
     /// Holds the plan under way, once this rank has loaded the plan. Before a plan is loaded, holds the last plan that
-    /// was replaced or dropped. The preparer destroys the old plan when the next plan arrives.
+    /// was replaced or dropped. The preparer destroys a replaced or dropped plan when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -41,11 +41,11 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 /// no `record(m)`, the wait does nothing. A command after `wait(m)` sees the results of all marked commands, and all
 /// results that the marked commands could see.
 ///
-/// `launch(label, work)` calls `work(lane)` once. Some lanes call `work` immediately. In these lanes, `work` only
-/// appends commands to the lane, such as a kernel to a stream. Other lanes call `work` when all earlier commands have
-/// ended. In these other lanes, `work` must not append commands. `work` may wait for another rank. If each rank has its
-/// own thread, a waiting rank delays no other rank. Only one thread at a time may call the lanes of a rank. After an
-/// error, no more commands run, but calls still return normally until the executor's `finish` reports the error.
+/// `launch(label, work)` calls `work(lane)` once. Lanes such as CUDA streams call `work` immediately, and `work` only
+/// appends commands to the lane, such as kernels. Lanes such as threads call `work` when all earlier commands have
+/// ended, and `work` must not append commands. `work` may wait for another rank. If each rank has its own thread, a
+/// waiting rank delays no other rank. Only one thread at a time may call the lanes of a rank. After an error, no more
+/// commands run, but calls still return normally until the executor's `finish` reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Checks the type at compile time. An error names the requirement that isn't met.

@@ -54,8 +54,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets lanes with exactly as much room as it needs. A later lane of the same kind gets twice
-        // the room that it needs, so that new lanes are rarely needed.
+        // The first program gets lanes with exactly as much room as it needs. Lanes that are opened later get twice the
+        // room that they need, so that new lanes are rarely needed.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

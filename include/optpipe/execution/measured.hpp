@@ -28,14 +28,14 @@ struct rank_times {
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena that are in use at the same time. A buffer is in use from the start of its first
-/// instruction to the end of its last. Memory that is freed at an instant can be taken again at the same instant. Only
-/// buffers whose instructions were measured count. If no instruction was measured, the result is 0.
+/// instruction to the end of its last instruction. Memory that is freed at an instant can be taken again at the same
+/// instant. Only buffers whose instructions were measured count. If no instruction was measured, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message
 /// is left out if one of its ends wasn't measured. Each duration is divided by the size of the edge and by the
-/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. If one
-/// side's end was observed before the other side's start, the duration counts as 0.
+/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. The duration
+/// counts as 0 if one rank observed the end of the message before the other rank observed the start.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 

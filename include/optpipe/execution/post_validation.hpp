@@ -24,8 +24,9 @@ struct post_validation_options {
     /// limit.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for all ranks before it in the order, so ranks
-    /// whose program ends late should be late in the order (`order_of_ends`). Results don't depend on the order.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks that come earlier in the order,
+    /// so a rank whose program ends late should come late in the order (`order_of_ends`). Results don't depend on the
+    /// order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation. Useful for comparisons.
     bool barrier = false;
@@ -55,16 +56,16 @@ private:
 /// The stages that a rank updates, in the order of its program. Throws `error` if the program has no updates.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
-/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4). This class wraps a reversible model.
-/// Pass the wrapper to `runner` or `handover` in place of the model. Programs must have updates.
+/// Post-validation of the optimizer step (Qi et al., 2024, Zero Bubble, section 4). This class wraps a reversible
+/// model. Pass the wrapper to `runner` or `handover` in place of the model. Programs must have updates.
 ///
 /// The gradients of all ranks determine whether a step is skipped, and by which factor its gradients are scaled. If
 /// ranks waited for all gradients before their updates, this wait would be a barrier between two steps. With
 /// post-validation, a rank adds its own gradients to the state that it receives from the previous ranks. The rank makes
-/// its updates with this state, and passes the state on. The last rank knows all gradients, and tells all ranks the
-/// decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its first
-/// backward. If a rank made its updates with another decision, it revises them (`revise`). After the revision,
-/// parameters are bitwise the same as with a barrier.
+/// its updates with the resulting state, and passes the state on. The last rank knows all gradients, and tells all
+/// ranks the decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its
+/// first backward. A rank whose updates followed a different decision revises the updates (`revise`). After the
+/// revision, parameters are bitwise the same as with a barrier.
 ///
 /// If any rank must revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
 /// the revision is void, because some of its forwards used wrong parameters. In a void step, all remaining computations
@@ -168,7 +169,7 @@ private:
             model_->update(on, s, *made_);
         if (has_barrier_) settle(on);
     }
-    /// Revises updates made without knowing all gradients, if the final decision differs.
+    /// Revises the updates if the final decision differs from the decision under which the updates were made.
     template <class Lane> void validate(Lane& on) {
         if (!made_) return;
         const auto all = receive(route_.last());

@@ -42,9 +42,9 @@ struct slice_memory {
 
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are freed before the weight gradient. The size of
-// `kept` is the largest part of the held memory that the weight gradient may need, min(held, weight_stash), unless
-// `lowering_options::kept` specifies another size.
+// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are freed before the weight gradient. Unless
+// `lowering_options::kept` specifies the size of `kept`, the size is the largest part of the held memory that the
+// weight gradient may need: min(held, weight_stash).
 
 /// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
 /// stages has no output.
@@ -58,11 +58,11 @@ struct forward_task {
     /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
     /// microbatch have the same option.
     storage_index storage = 0;
-    /// The inputs along all edges, sorted by stage. `input` is the first of these inputs.
+    /// The inputs along all edges, sorted by stage. `input` is the first input in `inputs`.
     std::span<const received_value> inputs{};
-    /// The buffers for the output. `output` is the first of these buffers. The same activation must be written to all
-    /// buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold memory.
-    /// Each buffer names its first consumer.
+    /// The buffers for the output. `output` is the first buffer in `outputs`. The same activation must be written to
+    /// all buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold
+    /// memory. Each buffer names its first consumer.
     std::span<const handed_value> outputs{};
     /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
     /// partial result.
@@ -99,9 +99,9 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts together. Empty in a
-    /// full backward. A model that writes to `added` needs the function `backward` (`has_backward`), or a problem
-    /// without full backwards.
+    /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts of the stash
+    /// together. Empty in a full backward. A model that writes to `added` needs the function `backward`
+    /// (`has_backward`), or a problem without full backwards.
     stash_part added{};
     /// The memory that a RECOMPUTE restored. Empty if no RECOMPUTE ran before this task. With a storage option that has
     /// `backward_extra`, this task does the recomputation itself.
@@ -111,10 +111,10 @@ struct backward_task {
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
-    /// all `inputs`. `input` is the first of these gradients.
+    /// all `inputs`. `input` is the first gradient in `inputs`.
     std::span<const received_value> inputs{};
     /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
-    /// `output` is the first of these buffers.
+    /// `output` is the first buffer in `outputs`.
     std::span<const handed_value> outputs{};
     /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
     std::span<const received_value> partials{};
@@ -122,8 +122,8 @@ struct backward_task {
     std::span<const slice_memory> keys_values{};
     /// The gradients of attention keys and values, for all slices of the sequence up to this slice, in order. The last
     /// slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The backward
-    /// of the last slice runs first, and sets the gradients of keys and values. The backward of every other slice adds
-    /// to the gradients of earlier slices.
+    /// of the last slice runs first, and sets the gradients of keys and values. The backward of a slice that isn't the
+    /// last adds to the gradients of earlier slices.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair, whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
@@ -182,10 +182,10 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 };
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
-/// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over these
-/// pipelines. Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's
-/// update. During `reduce`, the compute lane continues with other stages. All pipelines reduce their stages in the same
-/// order. A program with reductions can't be loaded for a model without `reduce`.
+/// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over the pipelines.
+/// Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's update. During
+/// `reduce`, the compute lane continues with other stages. All pipelines reduce their stages in the same order. A
+/// program with reductions can't be loaded for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };
@@ -201,16 +201,16 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model for which the training engine owns the buffers of messages (`buffer_owners`), and the transport needs
+/// A model for a training engine that owns the buffers of messages (`buffer_owners`), and for a transport that needs
 /// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
-/// called when the exchange is issued. The memory that it returns must stay valid until the exchange ends. If the model
-/// has no `message`, the transport gets only the labels and no addresses.
+/// called when the exchange is issued. The returned memory must stay valid until the exchange ends. If the model has no
+/// `message`, the transport gets only the labels and no addresses.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
 
 /// A model for evaluation or inference. A forward-only model declares `static constexpr bool forward_only = true;`, and
-/// needs only `forward`. A program with any other task can't be loaded for a forward-only model.
+/// needs only `forward`. A program with a task that isn't a forward can't be loaded for a forward-only model.
 template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

@@ -40,8 +40,8 @@ public:
     [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
         return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
     }
-    /// Contract: `is_possible(room, bytes)` is true, and nothing is running on this rank. `what` is an offload of any
-    /// microbatch.
+    /// Contract: `what` is an offload of any microbatch, `is_possible(room, bytes)` is true, and nothing is running on
+    /// this rank.
     void issue(const operation& what, const arena_memory& room, std::size_t bytes) {
         const auto device = room.device.first(bytes);
         const auto host = room.host.first(bytes);

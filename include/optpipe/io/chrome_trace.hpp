@@ -113,7 +113,7 @@ private:
 
     void event(const std::string& fields) { events_->add(fields); }
 
-    /// The process number of a rank. Viewers reserve process 0, and some need thread numbers that are unique across
+    /// The process number of a rank. Viewers reserve process 0. Some viewers need thread numbers that are unique across
     /// processes.
     [[nodiscard]] std::size_t process_of(rank r) const { return r.position() * place_.count + place_.number + 1; }
     [[nodiscard]] std::string where(rank r, lane l) const {
@@ -200,8 +200,8 @@ private:
 
     void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
         if (!from || !to || from->end <= from->start || to->end <= to->start) return;
-        // Arrows start and end slightly inside their slices. At the exact ends, a viewer could attach an arrow to the
-        // slice that comes before or after.
+        // Arrows start and end slightly inside their slices. A viewer could attach an arrow at the very end of a slice
+        // to the neighbouring slice.
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);

@@ -23,13 +23,13 @@ namespace detail {
 
 /// Writes the entire content or nothing. The content is written to a new file in the same directory. The new file is
 /// flushed and then renamed. If writing fails, throws `file_error`, leaves an existing file unchanged, and leaves no
-/// new file. Also removes temporary files that killed processes left in the directory. Devices and pipes are written
+/// new file. Removes temporary files that killed processes left in the directory. Devices and pipes are written
 /// directly. An existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw, except for a full disk, which can't be detected without
-/// writing. Creates and changes no files, but removes temporary files that killed processes left. Pipes and devices are
-/// not opened.
+/// Throws the `file_error` that `write_file` would throw, unless the cause is a full disk. A full disk can't be
+/// detected without writing. Creates and changes no files, but removes temporary files that killed processes left.
+/// Pipes and devices are not opened.
 void probe_file(const std::string& path);
 
 } // namespace optpipe
@@ -82,7 +82,7 @@ OPTPIPE_INLINE std::string follow_links(std::string path) {
     return path;
 }
 
-/// Writes directly to a device, a pipe or an open file, because these can't be replaced by renaming.
+/// Writes directly to a device, a pipe or an open file, because such a destination can't be replaced by renaming.
 inline void write_in_place(const std::string& path, const std::string& target, std::string_view content) {
     const auto inherited = inherited_descriptor(target);
     file_handle file{inherited ? open_inherited(*inherited) : std::fopen(target.c_str(), "ab")};

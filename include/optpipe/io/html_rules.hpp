@@ -46,8 +46,7 @@ public:
         }
     }
 
-    /// For each table and stage: the inputs of operations, the memory that operations acquire and release, and the
-    /// memory of other operations that they free.
+    /// For each table and stage: the inputs of the operations, and the effects of the operations on memory.
     [[nodiscard]] std::string tables() const { return list(tables_); }
     /// For each microbatch, the index of its table. There is only one entry if all microbatches are equal.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }

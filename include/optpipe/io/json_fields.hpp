@@ -207,8 +207,8 @@ void read_objects(const json* list, const std::string& place, violation_list& fo
     }
 }
 
-/// The version of the document's format, from 1 to `newest`. Returns 0 if the format has another name or version. A
-/// missing format is reported, but counts as the newest version.
+/// The version of the document's format, from 1 to `newest`. An unknown format is reported, and counts as 0. A missing
+/// format is reported, but counts as the newest version.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

@@ -46,7 +46,7 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     return std::nullopt;
 }
 
-/// The edges in the field `edges`. Edges that can't be read are reported and left out. Without this field, the stages
+/// The edges in the field `edges`. Edges that can't be read are reported and left out. Without the field, the stages
 /// form a chain.
 inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
     const auto* list = top.list_if_any("edges");
@@ -153,8 +153,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which is the default for all other factors of a microbatch. Reports values of `scale` that
-/// aren't allowed, because `validate` would name other fields.
+/// The factor `scale`, which is the default for the microbatch's factors. Reports values of `scale` that aren't
+/// allowed, because `validate` would blame the fields that have `scale` as their default.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
@@ -187,7 +187,8 @@ inline read_factors read_factors_of(const fields& at, std::size_t stages, violat
     return factors;
 }
 
-/// The number of each microbatch's sequence. A microbatch outside all sequences gets a number of its own.
+/// For each microbatch, the index of the first microbatch in its sequence. A microbatch without a sequence has its own
+/// index.
 inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
     std::vector<std::uint32_t> numbers;
     std::set<std::int64_t> seen;

@@ -95,7 +95,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, std::size_t v
     return layers;
 }
 
-/// The number of stages per rank in a text such as "loop:4", or 2 for "loop". 0 for any other text.
+/// The number of stages per rank: 4 for the text "loop:4", 2 for "loop", and 0 for a text in any other form.
 inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;

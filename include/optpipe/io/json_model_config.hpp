@@ -22,9 +22,8 @@ struct model_config {
 /// experts (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is
 /// read. Sequence length, rates and parallelism have the defaults of `decoder`, because the file doesn't state them.
 ///
-/// Throws `input_error` with all fields that are missing, have the wrong type or aren't supported. Dense layers may
-/// come before routed layers. No other mix of dense and routed layers is supported, and all experts must have the same
-/// width.
+/// Throws `input_error` with all fields that are missing, have the wrong type or aren't supported. The only supported
+/// mix of dense and routed layers is dense layers followed by routed layers. All experts must have the same width.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_model_config`. Throws `file_error` if the file can't be read or is larger than 1 MiB.

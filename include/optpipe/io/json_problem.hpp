@@ -15,9 +15,9 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 } // namespace detail
 
 /// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, attention keys and
-/// values, or microbatches that differ. In addition, format /1 has no storage options. Throws `input_error` with all
-/// violations, each with its field. If the text isn't JSON, the only violation has the line and column. A problem
-/// without a name is named after its source. Without units, times are in ms and sizes in GB.
+/// values, or microbatches that differ. Format /1 has neither storage options nor anything that format /2 lacks. Throws
+/// `input_error` with all violations, each with its field. If the text isn't JSON, the only violation has the line and
+/// column. A problem without a name is named after its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -312,7 +312,8 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list of microbatches, or null if the field has only their number.
+/// The number of microbatches. `listed` is the list of microbatches, or null if the field only has the number of
+/// microbatches.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);

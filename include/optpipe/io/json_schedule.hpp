@@ -16,9 +16,9 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.schedule/1` to /3. Format /2 has no pairs. In addition, format /1 has no storage options.
-/// Throws `input_error` with all violations of the format. An operation with an unreadable spelling doesn't throw, but
-/// is listed in `unreadable`.
+/// Reads the formats `optpipe.schedule/1` to /3. Format /2 has no pairs, and format /1 has neither pairs nor storage
+/// options. Throws `input_error` with all violations of the format. An operation with an unreadable spelling doesn't
+/// throw, but is listed in `unreadable`.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.

@@ -15,8 +15,8 @@ namespace optpipe {
 /// Adds the operations in a trace to a profile. The trace consists of Chrome's trace events, as written by PyTorch's
 /// profiler (Kineto), by `schedule_to_chrome_trace`, or by converters of Nsight Systems. A trace may cover only some of
 /// the ranks. All traces of a run must cover the same steps, and `first_step` is the index of the first step. The n-th
-/// range of an operation belongs to the n-th step. If a stage and kind of operation has ranges on a GPU
-/// (`gpu_user_annotation`), ranges on the host are ignored. Messages aren't measured.
+/// range of an operation belongs to the n-th step. Ranges on the host are ignored if the same stage and kind of
+/// operation also has ranges on a GPU (`gpu_user_annotation`). Messages aren't measured.
 ///
 /// The trace is read event by event. Throws `input_error` if the text isn't JSON (with line and column), if the trace
 /// has no ranges of operations, or if the problem doesn't have all operations of the trace.

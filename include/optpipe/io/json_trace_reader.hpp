@@ -29,7 +29,7 @@ struct trace_range {
     std::string process{};
 };
 
-/// Collects the ranges of operations from the events of a trace. All other parts of the text are skipped.
+/// Collects the ranges of operations from the events of a trace. Text outside of the events is skipped.
 class trace_reader final : public nlohmann::json_sax<json> {
 public:
     explicit trace_reader(const std::vector<range_pattern>& patterns) : patterns_{patterns} {}
@@ -86,8 +86,8 @@ public:
         return false;
     }
 
-    /// Throws `input_error` unless only the closing bracket at the end of the text is missing. The error has the reason
-    /// why the text couldn't be read.
+    /// Throws `input_error` unless the only fault of the text is a missing closing bracket at the end. The error has
+    /// the reason why the text couldn't be read.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }

@@ -19,7 +19,7 @@ struct megatron_options {
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
     /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: one number per stage,
-    /// or empty if the model has no such layers.
+    /// or empty if the model has no multi-token prediction layers.
     std::vector<std::size_t> prediction_layers{};
 };
 
@@ -34,8 +34,8 @@ struct megatron_settings {
 };
 
 /// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one of its stages before it runs them on its next
-/// stage (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s mod R, and `group` is at least 1. In
-/// the interleaved schedule of Narayanan et al., a group has R microbatches.
+/// stage (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s modulo the number of ranks, and `group`
+/// is at least 1. In the interleaved schedule of Narayanan et al., a group has as many microbatches as there are ranks.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// The settings of Megatron-Core that express a schedule as well as possible, and a list of properties that the
@@ -171,7 +171,7 @@ private:
 
     /// The group size with which Megatron runs the plan's order. If no size gives the plan's order, returns the fastest
     /// size that fits in memory. If no size fits in memory, returns the size that exceeds the limits least. In
-    /// Megatron, every group must have at least R microbatches, including the last.
+    /// Megatron, every group, including the last, must have at least as many microbatches as there are ranks.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

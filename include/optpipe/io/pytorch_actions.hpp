@@ -101,14 +101,14 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// The action in PyTorch's spelling.
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
-/// The inverse of `to_string`. Spaces around the text are allowed. Empty for any other text, also for `0F0@12` and
-/// `0FOO`. PyTorch itself reads `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch.
+/// The inverse of `to_string`. Spaces around the text are allowed. Empty if the text isn't the spelling of an action,
+/// as with `0F0@12` and `0FOO`. PyTorch itself reads `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
 /// Reads a schedule file of PyTorch, with or without messages. Cells may be in quotes, and a UTF-8 byte order mark is
 /// skipped. If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the
-/// papers. Throws `input_error` with the first cell of each row that isn't an action. Also throws if only some B have a
-/// W, or if the file has both an I and a B with a W.
+/// papers. Throws `input_error` if a cell isn't an action, and names the first wrong cell of each row. Throws
+/// `input_error` if only some B have a W, or if the file has both an I and a B with a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file with the same text and line ends that PyTorch's `_dump_csv` writes.
@@ -242,7 +242,7 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces the papers' letters by PyTorch's. Of the B that can't be an input gradient, only the first is reported.
+    /// Replaces the papers' letters by PyTorch's. Only the first B that can't be an input gradient is reported.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

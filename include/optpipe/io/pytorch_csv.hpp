@@ -34,24 +34,24 @@ struct pytorch_options {
 
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. PyTorch can't run every schedule. Refused if a rank
 /// has no stage, if stashes are offloaded or recomputed (unless `without_storage` is set), or if the order isn't
-/// executable. Also refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because
-/// PyTorch's runtime only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`,
-/// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a
-/// sequence in order. The user's stage module must store the data that one slice leaves for the next slice.
+/// executable. Refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch's
+/// runtime only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`, but not
+/// in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a sequence
+/// in order. The user's stage module must store the data that one slice leaves for the next slice.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds UNSHARD and RESHARD. In
 /// `compute_comms`, `to_pytorch` adds UNSHARD and RESHARD if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of the computations in a schedule file, for `simulate` on a problem. The two actions of an overlap become
-/// a pair if the problem has this pair. If the problem doesn't have this pair, the two actions run one after the other.
-/// All activations are kept on the device.
+/// The order of the computations in a schedule file, for `simulate` on a problem. Two actions that overlap in the file
+/// become a pair if the problem has this pair, and otherwise run one after the other. All activations are kept on the
+/// device.
 ///
-/// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Also throws if a stage has
-/// no storage option that keeps all activations, or if messages of `compute_comms` are wrong (`message_violations`).
-/// Refused for problems with edges, groups or frozen stages. Also refused if the file's rows deadlock even with
-/// buffered sends.
+/// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Throws `input_error` if a
+/// stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
+/// (`message_violations`). Refused for problems with edges, groups or frozen stages. Refused if the file's rows
+/// deadlock even with buffered sends.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -156,8 +156,8 @@ namespace detail {
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
 /// PyTorch issues a row's actions one after the other, and a computation waits for the message that it needs. In each
-/// program, all messages are on one lane. The programs of all ranks were written in one common order. In this common
-/// order, rows can run even if every send waits for its receive.
+/// program, all messages are on one lane. The programs of all ranks were written in one common order, in which rows can
+/// run even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -225,9 +225,10 @@ private:
 
     /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
     ///
-    /// An input proves that a send has ended if the receiver of the send posted its receive before sending the input.
-    /// The wait for a send follows the first computation whose input proves that the send has ended, so waits are short
-    /// and sent data is freed early. All other waits are at the end.
+    /// A send has ended once its receiver has posted the receive. A computation proves that a send has ended if the
+    /// receiver posted the receive before it sent the computation's input. The wait for a send follows the first
+    /// computation that proves the end of the send, so waits are short and sent data is freed early. If no computation
+    /// proves the end of a send, the wait is at the end of the row.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -249,8 +250,7 @@ private:
         return row;
     }
 
-    /// Adds the waits for sends that must have ended before `computed` runs, because the peer posted their receives
-    /// before sending the input of `computed`.
+    /// Adds the waits for the sends whose end `computed` proves (`with_waits`).
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

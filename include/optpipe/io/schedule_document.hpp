@@ -24,7 +24,7 @@ struct schedule_document {
     /// Whether the file declares a schedule of forwards only.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards that name a storage option, each with that name.
+    /// Forwards that name a storage option, each with the option's name.
     std::vector<std::pair<operation, std::string>> storage;
     /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain unreadable
     /// entries.
@@ -60,7 +60,7 @@ struct claim_slacks {
 /// violations can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// Measures stated in a document that differ from the measures of its operations.
+/// A violation for each measure in a document that differs from the measure in `m` by more than the slack.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 

@@ -51,8 +51,8 @@ struct baseline {
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists the excess of their objectives over this schedule's objective. If some
-/// methods have no schedule, there is one more line for each reason.
+/// there are other methods, a second line lists by how much each method's objective exceeds the schedule's objective.
+/// If some methods have no schedule, there is one more line for each reason.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

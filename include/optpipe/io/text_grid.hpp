@@ -16,7 +16,7 @@ struct grid_options {
     /// Largest number of lines per rank. A longer schedule is folded: its start and its end are shown in full, and the
     /// time in between takes one line.
     std::size_t most_bands = 8;
-    /// Number of lines per rank for the start of a folded schedule, and again for its end.
+    /// Number of lines per rank for each of the two ends of a folded schedule.
     std::size_t end_bands = 2;
     bool transfers = true;
     view_window window{};
@@ -155,7 +155,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest label that leaves one column free. If all labels are longer, this is the letter alone.
+    /// The longest label that leaves one of the `width` columns free, or the letter alone if every label is too long.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -237,8 +237,8 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// The number of columns per unit of time at which three quarters of the labels fit and leave a column free. 0 if
-    /// no number of columns is enough.
+    /// The number of columns per unit of time that lets three quarters of the labels fit, with one column free beside
+    /// each label. 0 if no number of columns is enough.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;

@@ -12,8 +12,9 @@ namespace optpipe {
 
 using table_row = std::vector<std::string>;
 
-/// Writes rows of cells in columns. The first column is aligned left, and all others are aligned right. The first row
-/// is the heading. A row with fewer cells than the heading has a name and a sentence. The sentence may have any length.
+/// Writes rows of cells in columns. The first column is aligned left, and all other columns are aligned right. The
+/// first row is the heading. A row with fewer cells than the heading has a name and a sentence. The sentence may have
+/// any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
 /// The text with a backslash before each character that Markdown interprets.

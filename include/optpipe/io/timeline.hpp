@@ -34,7 +34,7 @@ struct rank_timeline {
 struct timeline {
     per_rank<rank_timeline> ranks;
     duration begin{};
-    /// The end of the last operation or transfer, or the end of the window if that is earlier.
+    /// The end of the last operation or transfer, but at most the end of the window.
     duration end{};
 
     [[nodiscard]] bool has_transfers() const {

@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. If a stage and kind has ranges
-    /// on a GPU, ranges on the host are left out.
+    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. Ranges on the host are left out
+    /// if the same stage and kind also has ranges on a GPU.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())

@@ -98,7 +98,7 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "?";
 }
 
-/// The costs of a stage or layer. The options are listed only if the costs don't already describe all of them. `first`
+/// The costs of a stage or layer. The options are listed only if the costs don't already describe all options. `first`
 /// is a field to write before the costs.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {

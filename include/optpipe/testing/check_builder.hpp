@@ -152,11 +152,10 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 } // namespace detail
 
 /// Tests a builder on random problems of every kind. In the random problems, stages have only two storage options: to
-/// keep the stash, and to offload all of it. For problems with other options, `build_uniform_schedule`
+/// keep the stash, and to offload all of it. For problems with more storage options, `build_uniform_schedule`
 /// (schedule/construct/uniform_storage.hpp) calls builders with one option at a time. A builder fails in four cases: it
-/// throws, its order can't be executed, its schedule is invalid, or its answer differs when it is called again. Each
-/// kind of failure is reported once, on the smallest problem found. A builder that refuses nearly all problems also
-/// fails.
+/// throws, its order can't be executed, its schedule is invalid, or a second call gives a different answer. Each kind
+/// of failure is reported once, on the smallest problem found. A builder that refuses nearly all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. The checks access device memory only by copies, because the host may not be able to access
-/// it.
+/// The checks on one rank. The checks access device memory only by copies, because the host may lack access to device
+/// memory.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -312,10 +312,10 @@ private:
 /// Violations of the concepts by an executor, one sentence for each. The list is empty if the executor violates
 /// nothing.
 ///
-/// Call it on every rank at the same time, with the rank's executor, from one thread or process per rank. The checks
-/// block lanes by work and, with several ranks, also by messages, so commands that run too early are always found. Only
-/// errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation names the
-/// check.
+/// Must be called on every rank at the same time, with the rank's executor, from one thread or process per rank. The
+/// checks block lanes by work and, with several ranks, also by messages, so commands that run too early are always
+/// found. Only errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation
+/// names the check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -88,8 +88,9 @@ private:
     }
 
     /// Publishes and reports texts, and computes the minimum of the ranks' numbers (`begin_minimum`, `minimum`). In
-    /// some rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank waits for these texts before
-    /// its own call. In all other rounds, rank 0 publishes texts after its call.
+    /// some rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank calls `begin_minimum` only
+    /// after it has received the texts. In the remaining rounds, rank 0 publishes texts after it has called
+    /// `begin_minimum`.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -199,7 +200,7 @@ private:
     Channel& by_;
     control_channel_options how_;
     random_numbers random_;
-    /// Indexed by rank: that rank's reports that rank 0 has received but not yet checked.
+    /// For each rank, the rank's reports that rank 0 has received but not yet checked.
     std::vector<std::deque<std::string>> reports_;
     std::vector<violation> found_;
 };
@@ -209,7 +210,8 @@ private:
 /// Violations of the concept by a control channel, one sentence for each. The list is empty if the channel violates
 /// nothing. A channel that is also a peer channel is checked as both.
 ///
-/// Call it on every rank at the same time, with the rank's own channel object, from one thread or process per rank.
+/// Must be called on every rank at the same time, with the rank's own channel object, from one thread or process per
+/// rank.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

@@ -35,7 +35,7 @@ public:
         write(t);
     }
     /// Reads the inputs of both tasks before it writes any output. After writing the outputs of one task, reads the
-    /// inputs of the other task again, because neither task may use a buffer that the other task writes. Also fills and
+    /// inputs of the other task again, because neither task may use a buffer that the other task writes. Fills and
     /// checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
@@ -128,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the attention keys and values of the slices in `all`. For a forward, its own slice is skipped, because
-    /// the forward hasn't written it yet.
+    /// Checks the attention keys and values of the slices in `all`. A forward's own slice is skipped, because the
+    /// forward hasn't written this slice yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)

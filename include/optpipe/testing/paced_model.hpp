@@ -17,13 +17,13 @@ namespace optpipe::testing {
 /// passed, or later if the model itself takes longer. With `tracing_model`, a plan can be run before the real model
 /// exists.
 ///
-/// Use it with lanes that run work only when all earlier commands have ended, as threads do. With a CUDA stream, a
-/// paced model would block the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. The
-/// wake-up of its thread prolongs an operation, unless `spin` is at least as long as the wake-up.
+/// Use a paced model with lanes that run work only when all earlier commands have ended, as threads do. With a CUDA
+/// stream, a paced model would block the issuing thread. The system takes up to a tenth of a millisecond to wake up a
+/// thread. The wake-up prolongs an operation, unless `spin` is at least as long as the wake-up.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until `spin` before its end,
-    /// and then spins.
+    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until the time `spin` before
+    /// its end, and then spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 

@@ -26,14 +26,14 @@ struct problem_ranges {
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
-    /// Percentage of problems that don't allow full backwards, among those whose backwards may be split.
+    /// Percentage of problems that don't allow full backwards, counted among the problems whose backwards may be split.
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
     /// Percentage of problems with at least one of these: edges, frozen stages, groups, slices, microbatches that
     /// differ.
     std::size_t graph_percent = 0;
-    /// Forwards and backwards take 1 to `steps` grid steps. Messages and transfers may have other ranges.
+    /// Forwards and backwards take 1 to `steps` grid steps.
     std::size_t steps = 4;
 };
 
@@ -170,8 +170,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws a storage option. The option holds all of the activation or, with recomputation, a smaller multiple of
-    /// 0.25. A part or all of the held memory may be transferred.
+    /// Draws a storage option. An option that holds less than the entire activation has recomputation, and holds a
+    /// multiple of 0.25. A part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};

@@ -11,7 +11,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// All problems that are one step simpler than a given problem. The largest steps come first.
+/// All problems that are one step simpler than a given problem. The largest simplifications come first.
 class simpler_problems {
 public:
     explicit simpler_problems(const problem& p) : p_{p} {}
@@ -53,8 +53,8 @@ private:
         add(std::move(p));
     }
 
-    /// A copy of the problem with other ranks, microbatches and stages. Rules and limits stay the same. `kept` lists
-    /// the ranks that remain.
+    /// A copy of the problem with different ranks, microbatches and stages. Rules and limits stay the same. `kept`
+    /// lists the ranks that remain.
     [[nodiscard]] problem reshaped(std::size_t ranks, std::size_t microbatches, stages_of where,
                                    per_stage<stage_costs> costs, per_stage<storage_list<false>> storage,
                                    const std::vector<rank>& kept = {}) const {

@@ -76,7 +76,7 @@ public:
         return any_ready({&asked, 1}, most);
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
-    /// This deadline, or `most` from now if that is earlier.
+    /// The earlier of this deadline and `most` from now.
     [[nodiscard]] patience_left at_most(std::chrono::milliseconds most) const {
         auto shorter = *this;
         shorter.deadline_ = std::min(deadline_, std::chrono::steady_clock::now() + most);
@@ -195,8 +195,8 @@ using rank_name = std::array<std::byte, 4>;
     return rank;
 }
 
-/// Sends the bytes once to each rank that connects and gives its number. Other peers may send nothing, or something
-/// unexpected, without delaying the ranks.
+/// Sends the bytes once to each rank that connects and gives its number. A process that connects but isn't a rank may
+/// send nothing, or something unexpected, without delaying the ranks.
 class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)

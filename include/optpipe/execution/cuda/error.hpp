@@ -20,8 +20,8 @@ private:
     cudaError_t code_;
 };
 
-/// Throws unless the call succeeded. Also clears the thread's runtime error if it isn't sticky, so that the next call
-/// doesn't report it again.
+/// Throws unless the call succeeded. Clears the thread's runtime error if the error isn't sticky, so that the next call
+/// doesn't report the error again.
 inline void check(cudaError_t status, std::string_view call) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());

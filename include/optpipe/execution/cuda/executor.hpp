@@ -54,7 +54,7 @@ public:
     }
     /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
     /// has allocated its weights. A plan may use the free bytes for stashes and messages. All ranks on the device share
-    /// the bytes.
+    /// the free bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -246,8 +246,8 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // The lane's held commands can never be issued, because the other end of a message isn't part of the
-                // captured step.
+                // The lane's held commands can never be issued, because the captured step lacks the other end of a
+                // message.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }

@@ -10,7 +10,7 @@
 namespace optpipe::cuda {
 
 /// The work of an entire step, launched by one call. A graph with NCCL messages must be destroyed before the
-/// communicators of these messages, which `executor::capture` ensures.
+/// communicators of these messages. `executor::capture` ensures that such graphs are destroyed first.
 class graph {
 public:
     /// Captures the work that `issue()` puts into `origin`, and into streams that wait for events of `origin`. At the

@@ -20,7 +20,7 @@ namespace optpipe::cuda {
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
-    /// Throws if the driver can't make these parts, for example because the device has too few multiprocessors.
+    /// Throws if the driver can't make the parts, for example because the device has too few multiprocessors.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};

@@ -183,10 +183,10 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
-/// when the threads of both ranks have issued it. One thread issues its end first and doesn't wait, but its lane holds
-/// back all later commands. When the other thread issues the second end, that thread also issues the commands that
-/// lanes of the first rank have held back, except for launches. Each rank's own thread issues the rank's launches, when
-/// it next puts a command into a lane, or finishes.
+/// when the threads of the sending rank and of the receiving rank have issued it. The thread that issues the first end
+/// doesn't wait, but its lane holds back all later commands. The thread that issues the second end also issues the
+/// commands that lanes of the first rank have held back, except for launches. A rank's launches are issued by the
+/// rank's own thread, when this thread next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -320,8 +320,8 @@ private:
         lock_type* lock_;
     };
 
-    /// If `launches` is true, issues one launch. If `launches` is false, issues all other commands that aren't blocked.
-    /// Returns whether a command was issued or an exchange was offered.
+    /// If `launches` is true, issues one launch. If `launches` is false, issues all commands that aren't blocked,
+    /// except for launches. Returns whether a command was issued or an exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)
@@ -340,7 +340,7 @@ private:
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// A text for errors if the failed command isn't a task: the last task that was issued before the command.
+    /// For errors of commands that aren't tasks: a text with the last task that was issued before the command.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -437,7 +437,7 @@ inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mut
     const bool can_launch = flow::has_launch(s.group); // other threads may have made launches possible
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // Other lanes wait only for records and exchanges.
+    // A lane can only wait for a record or an exchange of another lane.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

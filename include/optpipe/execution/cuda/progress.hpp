@@ -24,8 +24,8 @@ template <class Check>
     return true;
 }
 
-/// The most recent tasks in a stream, with the events before and after them, which show the stream's progress. An event
-/// must exist as long as its entry. Only the most recent `most` entries are stored.
+/// The most recent tasks in a stream, and the events before and after each task. The events show the stream's progress.
+/// An event must exist as long as its entry. Only the most recent `most` entries are stored.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}

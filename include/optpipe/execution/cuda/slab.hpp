@@ -119,9 +119,9 @@ struct pinned_options {
 /// speed.
 ///
 /// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. The end of each
-/// part is a multiple of the part's size (`part_end`), both as an address and as an offset in the block.
-/// `lowering_options::host_part` requires this.
+/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part.
+/// `lowering_options::host_part` requires that the end of each part is a multiple of the part's size (`part_end`), both
+/// as an address and as an offset in the block.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

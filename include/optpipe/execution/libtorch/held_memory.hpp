@@ -21,10 +21,10 @@ namespace optpipe::libtorch {
 
 namespace detail {
 
-/// Returns the kind of operation, on another lane, that allocated the memory for which `last_use` is the last user.
-/// Returns nothing if `last_use` uses only memory of its own lane. A forward allocates a stash, and an offload copies
-/// the stash to memory that the offload allocates. A reload copies the stash back to memory that the reload allocates,
-/// and a backward reads this memory.
+/// If `last_use` is the last user of memory that another lane allocated, returns the kind of operation that allocated
+/// the memory. Returns nothing if `last_use` uses only memory of its own lane. A forward allocates a stash, and an
+/// offload copies the stash to memory that the offload allocates. A reload copies the stash back to memory that the
+/// reload allocates, and a backward reads this memory.
 [[nodiscard]] inline std::optional<operation_kind> allocator_for(operation_kind last_use) {
     switch (last_use) {
     case operation_kind::offload: return operation_kind::forward;
@@ -70,7 +70,7 @@ private:
     std::size_t begin_ = 0, end_;
 };
 
-/// Does all searches at the same time, because the graph answers many questions as fast as one.
+/// Advances all searches together, because the graph answers many questions as fast as one question.
 inline void find_all(std::vector<first_task_after>& searches, const program_graph& graph) {
     std::vector<first_task_after*> open;
     for (auto& each : searches)
@@ -89,9 +89,9 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 } // namespace detail
 
-/// Maps an operation to the operations whose memory can be freed when the mapped operation starts. A listed operation
-/// was the last user of memory of the mapped operation's lane, and has certainly ended. Each operation is listed once,
-/// for the earliest operation that can use the freed memory.
+/// For each operation, the last users of memory that can be freed when the operation starts. The freed memory belongs
+/// to the operation's lane, and the last users have certainly ended. Each last user is listed once, for the earliest
+/// operation that can use the freed memory.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;
@@ -116,13 +116,13 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
     return freed;
 }
 
-/// Memory of stashes for asynchronous lanes, such as CUDA streams. The allocator gives freed memory to the next tensor
-/// of the lane that allocated it, even if other lanes still use this memory. Memory whose last user is a task of
-/// another lane is held longer. The memory is freed when the allocating lane starts a task that runs after the last
-/// user, according to the program's markers. No lane and no thread waits for memory to become free.
+/// Memory of stashes for asynchronous lanes, such as CUDA streams. LibTorch's allocator gives freed memory to the next
+/// tensor of the same lane, even if other lanes still use the memory. Memory whose last user is a task of another lane
+/// is held back. The memory is freed when the allocating lane starts a task that runs after the last user, according to
+/// the program's markers. No lane and no thread waits for memory to become free.
 ///
-/// Each lane has memory of its own, so LibTorch may take more memory than planned. The excess can reach the memory of
-/// all stashes that are reloaded at the same time.
+/// Each lane has memory of its own, so LibTorch may take more memory than planned. The additional memory can be as
+/// large as all stashes that are reloaded at the same time.
 ///
 /// Host memory isn't tied to a lane, so other threads could reuse freed host memory too early. Until the end of the
 /// step, the rank keeps freed host memory for its own later offloads.

@@ -28,13 +28,13 @@ struct measured_stage {
 };
 
 struct measuring_options {
-    /// Number of measurements of each operation. The median of these measurements is reported.
+    /// Number of measurements of each operation. The median of the measurements is reported.
     std::size_t repeats = 5;
 };
 
 namespace detail {
 
-/// Rehearses a storage option several times. The times of the result are medians, and its sizes are those of the last
+/// Rehearses a storage option several times. The resulting times are medians, and the resulting sizes are from the last
 /// rehearsal.
 inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, storage_index how, std::size_t repeats) {
     static_cast<void>(runner.rehearse(inputs, how)); // finds out what W needs

@@ -21,7 +21,7 @@ inline void synchronize(at::Device with) {
     const c10::impl::VirtualGuardImpl guard{with.type()};
     guard.synchronizeStream(guard.getStream(with));
 }
-/// Makes LibTorch return its unused memory to all devices of this type.
+/// Makes LibTorch return its unused memory to all devices of the same type as `to`.
 inline void return_unused_memory(at::Device to) {
     if (!to.is_cpu()) at::getDeviceAllocator(to.type())->emptyCache();
 }

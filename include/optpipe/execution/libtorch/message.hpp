@@ -48,8 +48,8 @@ public:
 
     [[nodiscard]] std::size_t bytes() const { return bytes_ + slots_.size(); }
 
-    /// `on` is the device of the message. Throws `error` if the message is too small, or if the values have other types
-    /// or sizes.
+    /// `on` is the device of the message. Throws `error` if the message is too small, or if types or sizes of the
+    /// values differ from the layout.
     void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
         if (values.size() != slots_.size()) throw other_tensors();
@@ -108,8 +108,8 @@ private:
     std::size_t bytes_ = 0; // total size of the tensors
 };
 
-/// The size in bytes of a message with tensors like these, for `lowering_options`. The size is a multiple of 256, so
-/// that devices copy messages fast.
+/// The size in bytes of a message with tensors like those in `like`, for `lowering_options`. The size is a multiple of
+/// 256, so that devices copy messages fast.
 [[nodiscard]] inline std::size_t message_bytes(const tensors& like) {
     constexpr std::size_t alignment = 256;
     return (message_layout{like}.bytes() + alignment - 1) / alignment * alignment;

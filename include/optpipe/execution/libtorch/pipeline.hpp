@@ -53,8 +53,8 @@ public:
 };
 
 /// Trains a model according to a plan. Gradients are added to those already in the parameters. The caller's optimizer
-/// runs between two steps. `Ranks` has the executor and the control channel of each rank: `thread_ranks`, or
-/// `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
+/// runs between two steps. `Ranks` is `thread_ranks`, or `cuda_ranks` of `libtorch/cuda/pipeline.hpp`, and has the
+/// executor and the control channel of each rank.
 ///
 /// Stages that draw random numbers take turns, because they share random generators. For bitwise repeatable
 /// sums on CPUs, call `at::set_num_threads(1)` before the first step.

@@ -68,8 +68,8 @@ private:
 struct rank_options {
     /// Number of bytes in the problem's unit of memory, for the report.
     double bytes_per_unit = 1.0;
-    /// Duration of the problem's unit of time. If this is set, each operation takes at least its planned time. Must be
-    /// empty if lanes aren't threads.
+    /// Duration of the problem's unit of time. If set, each operation takes at least its planned time. Must be empty if
+    /// lanes aren't threads.
     std::optional<clock_time> pace{};
 };
 

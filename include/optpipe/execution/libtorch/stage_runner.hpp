@@ -63,7 +63,8 @@ struct cell {
     std::vector<deferred_gradients> deferred{};
 };
 
-/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after it.
+/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after the
+/// operation.
 struct rehearsal {
     struct of_operation {
         double seconds = 0.0;
@@ -232,9 +233,9 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
     return std::move(now.input_gradients);
 }
 
-/// Computes the gradients of the inputs, and those of weights that are used in several places. Stores in `arrived` the
-/// gradients at the nodes where weights branch off. The result has one edge for each gradient in `arrived`, in the same
-/// order.
+/// Computes the gradients of the inputs, and the gradients of weights that are used in several places. Stores in
+/// `arrived` the gradients at the nodes where weights branch off. The result has one edge for each gradient in
+/// `arrived`, in the same order.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
     auto [branches, shared] = branches_of(now.roots, now.entry.get());

@@ -43,7 +43,7 @@ using saved_keys = std::set<saved_key>;
 struct saved_item {
     std::shared_ptr<block> memory{};
     saved_key key{};
-    /// A weight is held directly in this member. Any other tensor is a view of `memory`.
+    /// A weight is held directly in this member. A tensor that isn't a weight is a view of `memory`.
     at::Tensor weight{};
     at::ScalarType type = at::kFloat;
     std::int64_t offset = 0;
@@ -64,8 +64,8 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 class recomputed_part;
 
 /// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
-/// frees it during the backward as it would without a stash. The stash only has weak pointers to saved memory. Only one
-/// task at a time may use a stash. The stash must outlive the graph.
+/// frees this memory during the backward, as without a stash. The stash only has weak pointers to saved memory. Only
+/// one task at a time may use a stash. The stash must outlive the graph.
 class stash final : public tensor_saver {
 public:
     /// The addresses of tensors that a stage owns, which don't count as part of the stash.
@@ -184,7 +184,7 @@ private:
     at::Device device_ = at::kCPU;
     at::Tensor random_;
     autocast_state autocast_;
-    /// The number of tensors that the forward saved. `items_` has the recomputed tensors.
+    /// The number of tensors that the forward saved. The tensors of a recomputation are in `items_`.
     std::size_t count_ = 0;
     std::optional<std::vector<item_pointer>> items_;
 };

@@ -18,8 +18,8 @@ namespace optpipe::libtorch {
 
 /// A stage of a model: its forward, and the tensors that it owns. A forward must not change its inputs in place,
 /// because the previous stage may have saved them. All microbatches must have the same graph of operations. On a GPU, a
-/// forward that draws random numbers must not run autograd itself. The forward would wait for autograd's thread, which
-/// may wait until the forward has drawn its random numbers.
+/// forward that draws random numbers must not run autograd itself, because the forward and autograd's thread could wait
+/// for each other.
 ///
 /// An output without influence on the loss has no gradient, as in the unsplit model. If the next stage is on another
 /// rank's GPU, however, an output without influence on the loss has a gradient of zeros. Weights without influence on

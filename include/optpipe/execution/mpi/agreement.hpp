@@ -80,8 +80,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. MPI
-    /// may give a later communicator the same identity, and a late notice could then reach that communicator.
+    /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. A
+    /// notice that hasn't been received could reach a later communicator to which MPI gives the same identity.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

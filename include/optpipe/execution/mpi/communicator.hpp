@@ -52,7 +52,8 @@ public:
     }
 
     /// Makes the destructor free the communicator. May be called only if all ranks have agreed that no messages are
-    /// still running. A later communicator with the same identity could receive messages that are still running.
+    /// still running. A message that is still running could reach a later communicator to which MPI gives the same
+    /// identity.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -21,9 +21,9 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel. Letters use the same communicator as notices, but another tag.
-/// Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only when
-/// the letter has been received.
+/// Carries the letters of this rank's control channel. Letters use the same communicator as notices, but a different
+/// tag. Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only
+/// when the letter has been received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}

@@ -60,8 +60,8 @@ public:
     /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// The rank's control channel. If a rank fails in its channel or in its executor, both become unusable on all
-    /// ranks.
+    /// The rank's control channel. If a rank fails in its channel or in its executor, channel and executor become
+    /// unusable on all ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

@@ -33,7 +33,7 @@ struct notice {
     std::string operation{};
     std::string reason{};
 
-    /// Largest size of a notice in bytes. If a notice is longer, its reason is cut.
+    /// Largest size of a notice in bytes. If a notice would be larger, its reason is cut.
     static constexpr std::size_t largest = 1024;
 
     [[nodiscard]] std::string text() const {

@@ -48,7 +48,7 @@ public:
         are_done(); // removes finished texts, to keep the list short in a long run
         texts_.push_back(std::move(now));
     }
-    /// Whether all texts are finished. Also removes finished texts.
+    /// Removes finished texts, and returns whether no texts are left.
     bool are_done() {
         std::erase_if(texts_, [](const auto& each) {
             int gone = 0;

@@ -31,10 +31,10 @@
 namespace optpipe::mpi {
 
 /// Carries the messages of one rank's lanes over MPI. A single thread makes all MPI calls. Lanes hand their sends and
-/// receives to this thread, and wait until the messages have ended. Activations and gradients have separate
-/// communicators, and the messages of a communicator match by their order. Sends are synchronous, so an exchange ends
-/// only after the matching exchanges of the other ranks have started. The same thread also carries the letters of the
-/// control channel.
+/// receives to the thread that calls MPI, and wait until the messages have ended. Activations and gradients have
+/// separate communicators, and the messages of a communicator match by their order. Sends are synchronous, so an
+/// exchange ends only after the matching exchanges of the other ranks have started. The thread that calls MPI also
+/// carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;

@@ -14,8 +14,8 @@ template <class Clock> struct shared_instant {
     typename Clock::duration error{};
 };
 
-/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the previous rank
-/// several times, and uses the shortest round trip. Errors add up from rank to rank. All ranks must call
+/// The instant at which rank 0 called this function, converted to the clock of the calling rank. Each rank asks the
+/// previous rank several times, and uses the shortest round trip. Errors add up from rank to rank. All ranks must call
 /// `share_instant` together.
 ///
 /// `send(peer, number)` returns when the number has been sent. `receive(peer)` returns when the number has arrived.

@@ -57,8 +57,8 @@ public:
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`. `id` is the result of
-    /// `make_id()` on rank 0. If `failures` is given, the constructor polls it while waiting, and throws the failure of
-    /// another rank.
+    /// `make_id()` on rank 0. If `failures` is given, the constructor polls `failures` while waiting, and throws the
+    /// failure of another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
@@ -186,7 +186,7 @@ private:
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Aborts the running work on all communicators in these ranges, in the order of the arguments.
+/// Aborts the running work on all communicators in the given ranges, in the order of the arguments.
 template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
     const auto abort_all = [](auto& range) {

@@ -74,7 +74,8 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
     /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// The rank's thread calls `abort`, or another thread if NCCL blocks the rank's thread. `abort` must not throw.
+    /// `abort` is called by the rank's thread, or by another thread if NCCL blocks the rank's thread. `abort` must not
+    /// throw.
     communicator::abort_call abort{};
 };
 
@@ -175,8 +176,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. The streams of aborted messages continue, so a later sum would use data that never
-    /// arrived.
+    /// Aborts sums before messages. If messages were aborted first, their streams would continue, and a sum would use
+    /// data that never arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
@@ -336,7 +337,7 @@ private:
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
 /// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
-/// throws an error that names the rank that detected it.
+/// throws an error that names the detecting rank.
 class member {
 public:
     /// Throws `execution_error` if this rank can't connect to the other ranks.

@@ -34,7 +34,7 @@ public:
     [[nodiscard]] int replicas() const { return by_.ranks(); }
 
     /// Puts a sum over all replicas into the lane's stream. On every replica, the sum replaces `gradients`, which are
-    /// on the device. Must be called by work that the lane runs, as `reduce` is.
+    /// on the device. Must be called by work that the lane runs, such as `reduce`.
     template <class Real> void operator()(cuda::lane& on, std::span<Real> gradients) {
         batch open;
         open.add_up(by_, gradients, on.stream().native());

@@ -109,8 +109,8 @@ public:
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// The rank's control channel. If a rank fails in its channel or in its executor, both become unusable on all
-    /// ranks.
+    /// The rank's control channel. If a rank fails in its channel or in its executor, channel and executor become
+    /// unusable on all ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:

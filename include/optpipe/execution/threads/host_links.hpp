@@ -19,8 +19,8 @@ class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);
 
-    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the start of the occupied
-    /// time.
+    /// Occupies the link for the duration `length`, starting at `ready` or later. Returns the time from which the link
+    /// is occupied.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:

@@ -15,7 +15,7 @@ namespace optpipe::threads {
 
 using nanoseconds = std::chrono::nanoseconds;
 
-/// Returns the time for which a transfer between a rank's device and its host occupies the link.
+/// Returns how long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
 /// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. `sent` is
 /// the label of the send, so `sent.peer` is the receiving rank.
@@ -23,7 +23,7 @@ using message_time = std::function<nanoseconds(rank from, const task_label& sent
 
 /// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.
 struct fault_injection {
-    /// Messages of this operation are lost, but their sender believes that they have arrived.
+    /// Messages of this operation are lost, but the sender believes that the messages have arrived.
     std::optional<operation> lost_message{};
     /// The operation at which the rank stops without any error message.
     std::optional<operation> silent_at{};
@@ -32,7 +32,7 @@ struct fault_injection {
 /// The properties of ranks that are threads. Copies and messages for which no time is given are as fast as possible.
 struct options {
     /// Time limit when a rank waits for a message of another rank, or when rank 0 waits for other ranks in the control
-    /// channel. In the control channel, all other ranks wait twice as long.
+    /// channel. In the control channel, all ranks except rank 0 wait twice as long.
     nanoseconds patience = std::chrono::seconds{60};
     /// Limit in bytes for all device slabs of each rank together. `host_memory` is the limit for all host slabs of each
     /// rank. If a limit is empty, there is no limit.
@@ -40,7 +40,7 @@ struct options {
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Describes which ranks share a link to the host (`transfer_rules`). If this is empty, each rank has its own link.
+    /// Describes which ranks share a link to the host (`transfer_rules`). If empty, each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};

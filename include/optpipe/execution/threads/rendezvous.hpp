@@ -77,8 +77,8 @@ public:
 
     /// Carries the message if the other end is ready.
     mistake meet(const message_offer& mine, rank from, const options& how);
-    /// Withdraws all offers of the lane to which the gate belongs. After the call, the data of these offers isn't used
-    /// any longer.
+    /// Withdraws all offers of the lane to which the gate belongs. After the call, the data of the withdrawn offers
+    /// isn't used any longer.
     void withdraw(const exchange_gate& whose);
 
 private:

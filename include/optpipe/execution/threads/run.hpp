@@ -33,7 +33,7 @@ template <class Cluster, class Body> void on_all_ranks(Cluster& ranks, const Bod
     for (const rank r : index_range<rank>{ranks.ranks()}) {
         try {
             threads.emplace_back(run_rank, r);
-        } catch (...) { // otherwise, other ranks would wait for this rank until their time limits expire
+        } catch (...) { // the cancel keeps other ranks from waiting for this rank until their time limits expire
             ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }

@@ -23,8 +23,7 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Size of each copy and message in bytes. A large size helps to find errors that only show while a copy runs. All
-    /// other errors are found with any size.
+    /// Size of each copy and message in bytes. A large size helps to find errors that only show while a copy runs.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
     /// Number of commands that run on another lane while a lane is blocked. The default is large enough to reveal a
@@ -32,17 +31,18 @@ struct conformance_options {
     std::size_t chances = 50;
     /// Whether the last check causes an error in a lane, which makes the executor unusable.
     bool with_error = true;
-    /// Whether the error in the last check is a `cancel` by rank 0 instead of an exception in its work. An executor can
-    /// be checked with a `cancel` or with an exception, but not with both, because an error makes it unusable.
+    /// Whether the error in the last check is a `cancel` by rank 0, rather than an exception in work of rank 0. An
+    /// executor can be checked with a `cancel` or with an exception, but not with both, because the first error makes
+    /// the executor unusable.
     bool by_cancel = false;
-    /// Whether every rank reports the error of the rank where the failure started. Set it to false if each rank detects
-    /// on its own that another rank is gone. If false, each error must name the rank that reports it, and the operation
-    /// for which this rank waited.
+    /// Whether every rank reports the error of the rank where the failure started. Must be false if each rank detects
+    /// on its own that another rank is gone. If false, each error must name the reporting rank, and the operation for
+    /// which the reporting rank waited.
     bool same_error = true;
-    /// Whether work may block in lanes that call work only when all earlier commands have ended. If true, the checks
-    /// use work to block up to two lanes of a rank at a time, and release them later. Set it to false for virtual time,
-    /// or if fewer than two lanes of a rank can be blocked at a time. The option has no effect on executors that call
-    /// work immediately, such as executors with streams, because the checks never block such work.
+    /// Whether the checks may block a lane by work, for lanes that call work only when all earlier commands have ended.
+    /// If true, the checks block up to two lanes of a rank at a time by work, and release the lanes later. Must be
+    /// false for virtual time, or if fewer than two lanes of a rank can be blocked at a time. The option has no effect
+    /// on executors that call work immediately, such as executors with streams.
     bool work_may_block = true;
     /// Number of sleeps (of `detail::a_moment` each) after which a waiting check counts as stuck, and the run ends. The
     /// default takes half a minute on an idle machine, and longer if threads must wait for a processor.
@@ -150,7 +150,7 @@ public:
     }
 
 private:
-    /// Number of polls before the first sleep. Most conditions become true during these polls.
+    /// Number of polls before the first sleep. Most conditions become true before the first sleep.
     static constexpr std::size_t at_once = 100;
 
     void finish_after_failure() {

@@ -14,8 +14,9 @@
 namespace optpipe::testing::detail {
 
 /// Checks in which a message blocks a lane, for lanes of any kind. The examined rank waits for a message that its
-/// neighbour sends late. The neighbour sends this message after many other messages, and after it has learned that the
-/// examined rank is waiting. The ranks are examined one after the other, each with the help of the next rank.
+/// neighbour sends late. The neighbour sends the late message only after many other messages, and once the neighbour
+/// knows that the examined rank is waiting. The ranks are examined one after the other, each with the help of the next
+/// rank.
 ///
 /// The checks also work with transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
@@ -82,7 +83,7 @@ private:
 
     /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
     /// that waits for a marker recorded after the message. The same marker was also recorded before the message. The
-    /// second lane must wait for the later of the two records.
+    /// second lane must wait for the record after the message, not for the earlier record.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

@@ -17,9 +17,9 @@ namespace optpipe::testing::detail {
 /// A gate that holds a lane. Work on the lane waits at the gate until the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` is true while the check itself waits. The gate's time limit excludes this waiting time, because the
-    /// check's waits have a limit of their own. All other time counts, because the host may be stuck in a call, or
-    /// delayed on a busy machine.
+    /// `host_waits` is true while the check itself waits. Time in which the check waits doesn't count towards the
+    /// gate's time limit, because the check's waits have their own limit. Time in which the host doesn't wait counts,
+    /// because the host may be stuck in a call, or delayed on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -104,7 +104,7 @@ private:
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether a lane's work is called by a thread other than the one that launches it.
+    /// Whether the thread that calls a lane's work isn't the thread that launched the work.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});

@@ -25,8 +25,8 @@ namespace optpipe::libtorch {
 
 /// A source of streams for the lanes of a CUDA executor (`cuda::options::streams`). The streams come from LibTorch's
 /// pool. Streams that carry messages have high priority. LibTorch keeps the streams of its pool, so later executors
-/// reuse the memory that is cached for these streams. The pool of a device has 32 streams of each priority. If more
-/// lanes share a device, some of them share a stream.
+/// reuse the memory that is cached for these streams. The pool of a device has 32 streams of each priority. With more
+/// than 32 lanes of the same priority on a device, some lanes share a stream.
 [[nodiscard]] inline cuda::stream_source pooled_streams() {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }
