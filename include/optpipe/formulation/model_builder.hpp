@@ -249,7 +249,7 @@ public:
             add_row(f, sum{}.add(1.0, l).add(-1.0, all), 0.0, milp::infinity);
         return all;
     }
-    /// Visits all literals on the order of two events.
+    /// Visits all literals that say which of two events comes first.
     template <class Visit> void for_each_before(Visit visit) const {
         for (const auto& [events, known] : before_literals_)
             visit(events.first, events.second, known.value);

@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so all other families of constraints support any list of options.
 ///
-/// If an option of a cell recomputes the stash, the model always includes the recomputation. A recomputation that
-/// doesn't take place has no duration, and comes just before its gradient. Thus the computations of a rank are always
-/// totally ordered, and rows about this order remain valid.
+/// The model includes a recomputation for each cell that has an option with recomputation, even if the cell's chosen
+/// option has none. A recomputation that doesn't take place has no duration, and comes just before its gradient. Thus
+/// the computations of a rank are always totally ordered, and rows about this order remain valid.
 ///
 /// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {

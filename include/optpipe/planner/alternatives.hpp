@@ -41,9 +41,9 @@ struct alternatives_plan {
 /// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
 /// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit covers all problems
 /// together. Problems are planned in ascending order of their bounds. A problem whose bound is no better than the best
-/// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. An invalid
-/// problem is refused, and no `input_error` is thrown, because the problem may merely lack memory for a microbatch.
-/// Contract: there is at least one problem, and all problems have the same units.
+/// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. If a problem
+/// is invalid, its plan is a refusal, and no `input_error` is thrown. For example, one microbatch may not fit in
+/// memory. Contract: there is at least one problem, and all problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 

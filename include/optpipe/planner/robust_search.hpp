@@ -134,9 +134,8 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with longer messages. Each message takes longer by the standard deviation of a forward. Schedules of
-/// this problem thus have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal
-/// Protection, 1995).
+/// Adds the standard deviation of a forward to the duration of each message. Schedules of this problem thus have slack
+/// between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
     for (const auto& costs : p.costs)

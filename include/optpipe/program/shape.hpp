@@ -58,7 +58,7 @@ private:
                std::find(all_operation_kinds.begin(), all_operation_kinds.end(), op.kind) != all_operation_kinds.end();
     }
 
-    /// Whether all stages and microbatches that the shape names exist.
+    /// Whether the shape names only stages and microbatches that exist.
     [[nodiscard]] bool is_shaped() const {
         const auto& gradients = p_.shape.gradients;
         bool exist = (gradients.empty() || gradients.size() == p_.stages) &&

@@ -53,7 +53,8 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// Whether each value that the kept column may have after merging is a sum of values of both columns.
+    /// After merging, the kept column stands for a sum. Returns whether each value of this sum can be reached by values
+    /// of the two columns.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

@@ -157,8 +157,8 @@ private:
             }
         return result;
     }
-    /// Calls `visit` for an active operation, for the inactive reload, recomputation or offload of its stash, and for
-    /// the W of a B that may be split.
+    /// Calls `visit` for `op`, for the inactive transfers and the inactive recomputation of its stash, and for its W if
+    /// `op` is a B that may be split.
     template <class Visit> void for_each_beside(const operation& op, Visit visit) const {
         const id i = p_->number(op);
         const id s = p_->stage_of(i);

@@ -49,10 +49,10 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Stoppable builders that don't search get this share (0 to 1) of the remaining time together. With a time limit
-    /// of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56
-    /// of 59 problems with up to 4096 stages times microbatches, the builders without search take up to 0.3 s. The
-    /// longest run takes 1 s (po-f, 16 ranks with four stages each).
+    /// The share (0 to 1) of the remaining time that all stoppable builders without a search get together. With a time
+    /// limit of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower.
+    /// On 56 of 59 problems with up to 4096 stages times microbatches, the builders without search take up to 0.3 s.
+    /// The longest run takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
     /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.

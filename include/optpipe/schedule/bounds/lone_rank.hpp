@@ -126,7 +126,7 @@ private:
     using counts = std::array<std::uint32_t, moves + 1>;
 
     struct label {
-        /// How often each move was made, and which computation was the last.
+        /// The number of times each move was made, followed by the index of the last computation.
         counts count{};
         std::vector<double> times{};
         /// The least end of the step.

@@ -37,7 +37,7 @@ public:
             wait_for_gradients(stage{i});
     }
 
-    /// The order of a step in which backwards run `further` periods later than necessary.
+    /// The order of a step. Backwards run later than necessary by `further` periods.
     [[nodiscard]] basic_order<Graph> order(const Graph& g, std::size_t further) const {
         struct start {
             duration at;

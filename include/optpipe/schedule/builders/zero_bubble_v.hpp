@@ -20,8 +20,8 @@ namespace optpipe {
 namespace detail {
 
 /// Switches of ZB-V's heuristic. The switches say whether a weight gradient longer than the gap may run before a
-/// forward, and whether it may run before the gradient of a rank's second stage. A weight gradient longer than the gap
-/// runs only if its rank would otherwise have idled longest.
+/// forward, and whether it may run before the gradient of a rank's second stage. A weight gradient that is longer than
+/// the gap runs only on the rank that has idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
@@ -166,8 +166,9 @@ private:
         return true;
     }
 
-    /// Places one gradient on each rank, of its first or its second stage. The gradients of first stages are placed
-    /// first, from the last rank back to the first. The gradients of second stages follow.
+    /// Places one gradient on each rank. The gradient is that of the rank's first stage or of its second stage. The
+    /// gradients of first stages are placed first, from the last rank back to the first. The gradients of second stages
+    /// follow.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -222,8 +223,9 @@ private:
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W,
 /// the schedule has no bubble, and takes the memory of 1F1B. The heuristic for any costs places as many forwards as fit
 /// before the first gradient, then alternates one gradient and one forward. Weight gradients run in the gaps, or when
-/// memory must be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or
-/// with a limit above all its stashes together, holds at most 2R stashes of its largest stage, as published.
+/// memory must be freed. The result is the best of several runs of the heuristic. If a rank has no memory limit, or if
+/// its limit exceeds the memory of all its stashes, the rank holds at most 2R stashes of its largest stage, as
+/// published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
