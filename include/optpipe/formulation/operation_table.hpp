@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/needed_options.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,9 +34,7 @@ inline constexpr std::size_t roles = 6;
 /// the model also allows one B (`may_be_full`). In a problem without full backwards, a constraint excludes B on stages
 /// for which `may_be_full` is true.
 ///
-/// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
-/// example, if a rank's memory holds all of its stashes at once, the rank keeps all stashes, because a schedule without
-/// the rank's transfers and recomputations is still valid, and takes no more time.
+/// The model leaves out the storage options that no stage needs (`needed_options`).
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -83,9 +82,9 @@ public:
 
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the rank's memory is smaller than all of its stashes together.
-    [[nodiscard]] bool is_limited(rank r) const { return all_memory_[r] > problem_.memory_limit[r] + memory_slack_; }
+    [[nodiscard]] bool is_limited(rank r) const { return needed_.is_limited(r); }
     /// The memory that the rank would hold if nothing were freed.
-    [[nodiscard]] memory_size all_memory(rank r) const { return all_memory_[r]; }
+    [[nodiscard]] memory_size all_memory(rank r) const { return needed_.all_memory(r); }
     [[nodiscard]] bool may_offload(stage s) const { return stored(s, options(s).back()).offloads(); }
     [[nodiscard]] bool may_be_full(stage s) const {
         return any_option(s, [&](storage_index o) { return is_full_better(s, o); });
@@ -111,7 +110,7 @@ public:
     /// The storage options of a stage in the model. Options that offload come last.
     [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
     /// The option of the model that is no worse than option `o`. If the model has option `o`, the result is `o`.
-    [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
+    [[nodiscard]] storage_index replacement(stage s, storage_index o) const { return needed_.replacement(s, o); }
     [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
         return std::any_of(options(s).begin(), options(s).end(), holds);
@@ -137,20 +136,17 @@ public:
 
 private:
     [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const;
-    [[nodiscard]] bool is_no_worse(stage s, storage_index a, storage_index b) const;
-    [[nodiscard]] std::vector<storage_index> needed_options(stage s) const;
     [[nodiscard]] double least_length(operation_id a) const;
     [[nodiscard]] const cost_factors& factors(cell c) const {
         return problem_.microbatches.factors(stage_of(c), microbatch{microbatch_of(c)});
     }
-    void add_up_memory();
     void find_interchangeable();
 
     optpipe::problem problem_;
     std::size_t stages_;
     std::size_t count_;
     memory_size memory_slack_;
-    per_rank<memory_size> all_memory_;
+    needed_options needed_;
     std::vector<std::vector<storage_index>> options_; ///< indexed by stage
     bool has_recompute_ = false;
     std::vector<double> least_; ///< indexed by operation
@@ -173,28 +169,18 @@ namespace optpipe::formulation {
 
 OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
     : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
-      memory_slack_{tolerance{}.at(problem_.memory_scale())}, all_memory_(problem_.graph.ranks()),
-      by_rank_(problem_.graph.ranks()), next_microbatch_(count_) {
+      memory_slack_{tolerance{}.at(problem_.memory_scale())}, needed_{problem_}, by_rank_(problem_.graph.ranks()),
+      next_microbatch_(count_) {
     for (const stage s : problem_.graph.all_stages())
         by_rank_[problem_.rank_of(s).position()].push_back(s);
-    add_up_memory();
     find_interchangeable();
-    for (const stage s : problem_.graph.all_stages())
-        options_.push_back(needed_options(s));
+    for (const stage s : problem_.graph.all_stages()) {
+        auto& own = options_.emplace_back(needed_.of(s));
+        std::stable_partition(own.begin(), own.end(), [&](storage_index o) { return !stored(s, o).offloads(); });
+    }
     has_recompute_ = any_stage([&](stage s) { return may_recompute(s); });
     for (operation_id a = 0; a < size(); ++a)
         least_.push_back(problem_.microbatches.are_equal() && microbatch_of(a) > 0 ? least_.back() : least_length(a));
-}
-
-OPTPIPE_INLINE void operation_table::add_up_memory() {
-    for (cell c = 0; c < cells(); ++c) {
-        const auto costs = costs_of(c);
-        auto& all = all_memory_[problem_.rank_of(stage_of(c))];
-        all += std::max(costs.activation, costs.weight_stash);
-        for (const role what : {role::forward, role::gradient})
-            if (const auto a = id(what, c); exists(a))
-                all += memory_effect_beside_stash(problem_, operation_of(a)).acquired_at_start;
-    }
 }
 
 OPTPIPE_INLINE void operation_table::find_interchangeable() {
@@ -202,42 +188,6 @@ OPTPIPE_INLINE void operation_table::find_interchangeable() {
     for (const auto& list : interchangeable_)
         for (std::size_t i = 0; i < list.size(); ++i)
             next_microbatch_[list[i].position()] = list[std::min(i + 1, list.size() - 1)].position();
-}
-
-/// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `first` instead
-/// of `second`.
-OPTPIPE_INLINE bool operation_table::is_no_worse(stage s, storage_index first, storage_index second) const {
-    const auto a = stored(s, first), b = stored(s, second);
-    const bool is_recomputed_faster = a.backward_extra <= b.backward_extra && a.recompute <= b.recompute;
-    const bool is_moved_faster =
-        !a.offloads() || (b.offloads() && a.transfer_size <= b.transfer_size &&
-                          a.transfer->offload <= b.transfer->offload && a.transfer->reload <= b.transfer->reload);
-    const auto& c = problem_.costs[s];
-    const bool is_smaller =
-        !is_limited(problem_.rank_of(s)) ||
-        (a.held <= b.held && a.left_on_device() <= b.left_on_device() && a.restored(c) <= b.restored(c));
-    return is_recomputed_faster && is_moved_faster && is_smaller;
-}
-
-OPTPIPE_INLINE std::vector<storage_index> operation_table::needed_options(stage s) const {
-    std::vector<storage_index> needed;
-    for (std::size_t i = 0; i < problem_.storage_options(s); ++i) {
-        bool is_needed = true;
-        const auto o = static_cast<storage_index>(i);
-        for (std::size_t k = 0; k < problem_.storage_options(s) && is_needed; ++k) {
-            const auto other = static_cast<storage_index>(k);
-            is_needed = k == i || !is_no_worse(s, other, o) || (i < k && is_no_worse(s, o, other));
-        }
-        if (is_needed) needed.push_back(o);
-    }
-    std::stable_partition(needed.begin(), needed.end(), [&](storage_index o) { return !stored(s, o).offloads(); });
-    return needed;
-}
-
-OPTPIPE_INLINE storage_index operation_table::replacement(stage s, storage_index o) const {
-    const auto& all = options(s);
-    if (std::find(all.begin(), all.end(), o) != all.end()) return o;
-    return *std::find_if(all.begin(), all.end(), [&](storage_index other) { return is_no_worse(s, other, o); });
 }
 
 OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
@@ -218,6 +219,17 @@ template <pipeline_graph Graph>
 #if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] least_memory_result least_memory(const problem& p, rank r, std::size_t most_states = 1024);
 #endif
+
+/// The extent is dynamic because gcc 12 can't return an array of vectors in a constant expression.
+using least_memory_by_rank = per_rank<least_memory_result>;
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr least_memory_by_rank least_memory(const basic_problem<Graph>& p) {
+    least_memory_by_rank least(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        least[r] = least_memory(p, r);
+    return least;
+}
 
 /// Whether every rank has the memory to run one microbatch at a time.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {

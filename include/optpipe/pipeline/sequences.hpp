@@ -11,7 +11,7 @@ namespace optpipe {
 /// The sequences of the step, in order. Each sequence is the list of its microbatches. A microbatch that isn't a slice
 /// is a sequence with one element.
 template <pipeline_graph Graph>
-[[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
+[[nodiscard]] constexpr std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> found;
     for (const microbatch m : p.graph.all_microbatches()) {
         if (!p.microbatches.slice_before(m)) found.emplace_back();

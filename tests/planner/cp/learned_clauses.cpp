@@ -1,11 +1,11 @@
 // No clause that is learned at a target may contradict a schedule that meets the target.
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/bounding_form.hpp"
 #include "optpipe/planner/cp/clause_pool.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
-#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"

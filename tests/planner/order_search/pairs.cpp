@@ -1,9 +1,7 @@
 // Moves that change pairs: each is needed, because the moves that it replaces lead through longer steps.
 #include "optpipe/planner/order_search/order_search.hpp"
-
 #include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
-#include "optpipe/schedule/dispatch/single_sequence.hpp"
 #include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -25,6 +23,17 @@ problem problem_of_both_kinds() {
         for (const stage b : p.graph.all_stages())
             p.overlaps.add({f, b, overlap_kind::backward_input, duration{1.0}, memory_size{}});
     return p;
+}
+/// One microbatch after the other, with full backwards.
+order serial_with_full_backwards(const problem& p) {
+    order made{p.graph, {}};
+    for (const microbatch m : p.graph.all_microbatches()) {
+        for (const stage s : p.graph.all_stages())
+            made.operations.push_back(forward(s, m));
+        for (std::size_t i = p.graph.stages(); i-- > 0;)
+            made.operations.push_back(backward(stage{i}, m));
+    }
+    return made;
 }
 /// Two microbatches enter; then each forward of a further one is in a pair with the B of its stage.
 order paired_with_full_backwards(const problem& p) {
@@ -52,7 +61,7 @@ order paired_with_full_backwards(const problem& p) {
 
 TEST_CASE("an edit that goes on is undone as a whole, and timed as a whole") {
     const auto p = problem_of_both_kinds();
-    const auto start = simulate(p, detail::one_sequence_at_a_time(p));
+    const auto start = simulate(p, serial_with_full_backwards(p));
     REQUIRE(start);
     detail::timed_order of{p, 1e-3};
     REQUIRE(of.take(*start));

@@ -39,7 +39,7 @@ struct counts {
 
 /// Edits windows of an order with and without a price of memory above the limits, and compares with `simulate`.
 void compare(const problem& p, random_numbers& random, bool is_priced, counts& found) {
-    const auto start = simulate(p, optpipe::detail::one_sequence_at_a_time(p));
+    const auto start = simulate(p, optpipe::one_at_a_time(p));
     if (!start) return;
     timed_order order{p, 1e-3};
     if (order.flat().memory_delays()) return;

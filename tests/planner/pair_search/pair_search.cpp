@@ -4,7 +4,7 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/construct/distinct_pairs.hpp"
-#include "optpipe/schedule/dispatch/single_sequence.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "schedule/pair_problems.hpp"
@@ -76,12 +76,12 @@ TEST_CASE("no rank has more distinct pairs than the limit") {
 TEST_CASE("the search also starts from the incumbent") {
     const auto p = tight_problem();
     search_state state{p};
-    state.offer(detail::one_sequence_at_a_time(p), "serial");
+    state.offer(one_at_a_time(p), "serial");
     const auto serial = state.incumbent();
     pair_search(state, {.seed = 1, .moves = 1}, "pairs");
     const auto shared = state.shared<detail::pair_search_state>();
     REQUIRE(shared->has_incumbent);
-    CHECK(shared->starts.back().made.operations == serial->operations);
+    CHECK(order_of(shared->starts.back().made).operations == order_of(*serial).operations);
     // A better incumbent takes its place.
     state.offer(*adaptive(p), "adaptive");
     const auto better = state.objective();

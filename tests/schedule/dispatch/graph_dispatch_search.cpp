@@ -52,7 +52,7 @@ TEST_CASE("a search that is to stop ends once it has an order, even if runs get 
         if (!best.found()) continue;
         CHECK(looks < 50); // of 252 runs for each choice of options and sequences
         best_order<any_graph> serial{p};
-        serial.offer(detail::one_sequence_at_a_time(p));
+        serial.offer(one_at_a_time(p));
         better += best.value() < serial.value() ? 1 : 0;
     }
     CHECK(better > cases / 2);

@@ -3,7 +3,6 @@
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
-#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -94,11 +93,9 @@ private:
         const auto& full = of(b, operation_kind::backward);
         return full ? full : of(b, operation_kind::backward_input);
     }
-    /// The storage option of microbatch `b`, or the model's substitute if the model doesn't have this option.
+    /// The storage option of microbatch `b`, or the option that replaces it in the model.
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
-        const auto& options = own_->storage.options;
-        const std::size_t o = of(b, operation_kind::forward)->op.storage;
-        return std::find(options.begin(), options.end(), o) != options.end() ? o : options.front();
+        return model_->needed().replacement(stage_, of(b, operation_kind::forward)->op.storage);
     }
     [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }
     [[nodiscard]] ticks length(task_index t) const { return model_->tasks().tasks[t].length; }

@@ -4,7 +4,7 @@
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/literal.hpp"
-#include "optpipe/planner/cp/most_memory.hpp"
+#include "optpipe/schedule/rules/needed_options.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -141,8 +141,8 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
         for (const stage s : p.graph.all_stages())
             detail::add_sizes(p, s, m, sizes);
     double total = 0.0;
-    for (const stage s : p.graph.all_stages())
-        total += most_memory(p, s).value();
+    for (const auto of_rank : all_memory(p))
+        total += of_rank.value();
     return grid{sizes, total};
 }
 

@@ -3,7 +3,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/cp/stash_options.hpp"
+#include "optpipe/schedule/rules/needed_options.hpp"
 #include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace optpipe::cp {
 /// the forwards, gradients and weight gradients of every stage are sorted.)
 class microbatch_order {
 public:
-    microbatch_order(const problem& p, overtaking form)
-        : is_sorted_{is_plain(p) || form == overtaking::forbidden || !has_choices(p)},
+    microbatch_order(const problem& p, const needed_options& needed, overtaking form)
+        : is_sorted_{is_plain(p) || form == overtaking::forbidden || !has_choices(p, needed)},
           has_permutations_{is_plain(p) && form == overtaking::allowed}, lists_{lists_of(p)} {}
 
     /// Whether forwards and gradients of interchangeable microbatches are sorted on every stage.
@@ -41,9 +41,9 @@ public:
     }
 
 private:
-    [[nodiscard]] static bool has_choices(const problem& p) {
+    [[nodiscard]] static bool has_choices(const problem& p, const needed_options& needed) {
         for (const stage s : p.graph.all_stages())
-            if (useful_options(p, s).size() > 1) return true;
+            if (needed.of(s).size() > 1) return true;
         return false;
     }
     [[nodiscard]] static std::vector<std::vector<std::size_t>> lists_of(const problem& p) {

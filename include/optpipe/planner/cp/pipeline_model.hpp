@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/bounding_form.hpp"
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/knapsack_builder.hpp"
 #include "optpipe/planner/cp/literal.hpp"
@@ -12,8 +13,8 @@
 #include "optpipe/planner/cp/pipeline_storage.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
 #include "optpipe/planner/cp/solver.hpp"
-#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/needed_options.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
@@ -66,7 +67,7 @@ class pipeline_model {
 public:
     /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.
     pipeline_model(const problem& p, overtaking how)
-        : problem_{&p}, form_{how}, order_{p, how}, time_{time_grid(p)}, memory_{memory_grid(p)},
+        : problem_{&p}, form_{how}, needed_{p}, order_{p, needed_, how}, time_{time_grid(p)}, memory_{memory_grid(p)},
           stages_(p.graph.stages()) {
         OPTPIPE_EXPECT(how != overtaking::pooled || bounding_form(p) == how,
                        "pooled: options must differ only in transfers");
@@ -93,6 +94,7 @@ public:
     [[nodiscard]] const model& tasks() const { return model_; }
     [[nodiscard]] const problem& source() const { return *problem_; }
     [[nodiscard]] overtaking form() const { return form_; }
+    [[nodiscard]] const needed_options& needed() const { return needed_; }
     [[nodiscard]] const microbatch_order& order() const { return order_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
@@ -158,7 +160,7 @@ private:
             if (split && gradients == gradient_kind::full)
                 own.weight.push_back(model_.add_task(length(c.backward_weight)));
         }
-        storage_of(s).add_tasks();
+        storage_of(s).add_tasks(needed_);
         has_choices_ = has_choices_ || own.storage.options.size() > 1;
     }
 
@@ -348,6 +350,7 @@ private:
 
     const problem* problem_;
     overtaking form_;
+    needed_options needed_;
     microbatch_order order_;
     grid time_;
     grid memory_;

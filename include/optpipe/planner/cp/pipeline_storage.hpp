@@ -7,7 +7,7 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
-#include "optpipe/planner/cp/stash_options.hpp"
+#include "optpipe/schedule/rules/needed_options.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,8 +47,10 @@ public:
         : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
     /// Adds the tasks of the storage options. Call it after the forwards, gradients and weight gradients exist.
-    void add_tasks() {
-        own_->storage.options = useful_options(*problem_, stage_);
+    void add_tasks(const needed_options& needed) {
+        auto& options = own_->storage.options;
+        options.assign(needed.of(stage_).begin(), needed.of(stage_).end());
+        std::stable_partition(options.begin(), options.end(), [&](std::size_t o) { return keeps(o); });
         if (is_pooled())
             add_pairs();
         else
@@ -57,7 +59,7 @@ public:
         if (order_->has_permutations()) own_->storage.uses = add_permutation();
         add_gradients();
         const bool may_grow = std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); });
-        if (!own_->weight.empty() && may_grow && is_tight(*problem_, stage_)) add_full_backwards();
+        if (!own_->weight.empty() && may_grow && needed.is_limited(problem_->rank_of(stage_))) add_full_backwards();
     }
     /// Adds precedences within the stage. `pipeline_model` adds the precedences between stages.
     void add_inputs() {
@@ -126,6 +128,10 @@ private:
     [[nodiscard]] bool grows(std::size_t o) const {
         const auto& c = problem_->costs[stage_];
         return option(o).restored(c) < c.weight_stash;
+    }
+    /// Whether the stash stays on the device as it is.
+    [[nodiscard]] bool keeps(std::size_t o) const {
+        return !option(o).offloads() && option(o).extra_work() == duration{};
     }
     void add_precedence(task_index from, task_index to, literal guard = always) {
         model_->add_difference(from, to, model_->tasks[from].length, guard);

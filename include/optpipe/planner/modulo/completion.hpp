@@ -5,7 +5,7 @@
 #include "optpipe/planner/modulo/pattern.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/dispatch/gap_filling.hpp"
-#include "optpipe/schedule/dispatch/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>

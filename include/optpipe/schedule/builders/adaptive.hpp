@@ -11,11 +11,11 @@
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
-#include "optpipe/schedule/dispatch/single_sequence.hpp"
 
 #include <algorithm>
 #include <array>
@@ -97,7 +97,7 @@ private:
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
-        const auto one = simulate(p, detail::one_sequence_at_a_time(p));
+        const auto one = simulate(p, one_at_a_time(p));
         return one ? was_stopped() : one.why();
     }
 

@@ -16,7 +16,6 @@
 #include "optpipe/schedule/dispatch/gap_filling.hpp"
 #include "optpipe/schedule/dispatch/lane_search.hpp"
 #include "optpipe/schedule/dispatch/lane_timing.hpp"
-#include "optpipe/schedule/dispatch/weight_filling.hpp"
 
 #include <algorithm>
 #include <array>
@@ -279,14 +278,14 @@ private:
     constexpr void squeeze(const compute_lanes& lanes) {
         if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
         squeezing_ += with_.fillings_per_squeeze * operations();
-        const auto filled = filler_.run(lanes);
+        const auto filled = timer_.fill(lanes);
         if (!filled) return;
         const auto value = squeezed_.offer_earliest(fill_gaps(p_, **filled, p_.memory_limit, stop_));
         keep_best(squeezed_lanes_, {lanes, value}, with_.kept_squeezed);
     }
     constexpr void begin_from_squeezed(duration bound) {
         if (squeezed_.value() < best_.value()) best_.offer(*squeezed_);
-        const auto fill = [this](const compute_lanes& lanes) { return filler_.run(lanes); };
+        const auto fill = [this](const compute_lanes& lanes) { return timer_.fill(lanes); };
         const auto effort = effort_ / with_.squeezing_part;
         std::size_t spent = 0;
         for (const auto& one : squeezed_lanes_)
@@ -296,14 +295,14 @@ private:
     constexpr duration offer_filled(const compute_lanes& lanes, weight_filling how = {}) {
         spent_ += operations();
         if (stop_()) return duration::unlimited();
-        const auto filled = filler_.run(lanes, how);
+        const auto filled = timer_.fill(lanes, how);
         return filled ? best_.offer_earliest(**filled) : duration::unlimited();
     }
     /// Fills weight gradients into the lanes as if all passes took the same time.
     constexpr duration offer_evenly_filled(const compute_lanes& lanes) {
         spent_ += operations();
         if (stop_()) return duration::unlimited();
-        const auto filled = even_filler_.run(lanes);
+        const auto filled = even_timer_.fill(lanes);
         if (!filled) return duration::unlimited();
         const auto timed = timer_.run(lanes_of(p_, **filled));
         return timed ? best_.offer_earliest(**timed) : duration::unlimited();
@@ -311,7 +310,7 @@ private:
     constexpr void improve() {
         for (const auto& how : with_.fillings)
             if (!tried_.empty()) offer_filled(tried_.front().lanes, how);
-        const auto fill = [this](const compute_lanes& lanes) { return filler_.run(lanes); };
+        const auto fill = [this](const compute_lanes& lanes) { return timer_.fill(lanes); };
         const auto keep = [this](const compute_lanes& lanes) { return timer_.run(lanes); };
         for (const auto& one : tried_)
             if (spent_ < effort_ && !stop_())
@@ -326,9 +325,8 @@ private:
     std::size_t effort_;
     std::uint64_t seed_;
     stop_check stop_;
-    weight_filler<Graph> filler_{p_, p_.memory_limit};
-    weight_filler<Graph> even_filler_{even_, p_.memory_limit};
-    lane_timer<Graph> timer_{p_};
+    lane_timer<Graph> timer_{p_, p_.memory_limit};
+    lane_timer<Graph> even_timer_{even_, p_.memory_limit};
     memory_size slack_{};
     std::size_t stashes_;
     std::vector<candidate> candidates_{};

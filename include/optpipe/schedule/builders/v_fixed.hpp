@@ -9,7 +9,7 @@
 #include "optpipe/schedule/construct/building_block.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/gap_filling.hpp"
-#include "optpipe/schedule/dispatch/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -5,10 +5,10 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/construct/lone_sequence.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -18,33 +18,7 @@
 #include <vector>
 
 namespace optpipe {
-
-/// The extent is dynamic because gcc 12 can't return an array of vectors in a constant expression.
-using least_memory_by_rank = per_rank<least_memory_result>;
-
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr least_memory_by_rank least_memory(const basic_problem<Graph>& p) {
-    least_memory_by_rank least(p.graph.ranks());
-    for (const rank r : p.graph.all_ranks())
-        least[r] = least_memory(p, r);
-    return least;
-}
-
 namespace detail {
-
-/// Appends I and W if B isn't allowed, or if splitting is allowed and takes no more memory than B. Appends B if the
-/// backward isn't split. `held` is the memory on the device when the backward starts. A stage that computes no
-/// gradients of weights gets no W, and a stage without gradients gets nothing.
-template <class Operations, pipeline_graph Graph>
-constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
-                               memory_size held) {
-    const auto gradients = p.costs[s].gradients;
-    if (gradients == gradient_kind::none) return;
-    const bool has_weight = gradients == gradient_kind::full;
-    const bool split = !has_weight || (p.split_backward && (!p.full_backward || p.costs[s].weight_stash <= held));
-    operations.push_back(split ? backward_input(s, m) : backward(s, m));
-    if (split && has_weight) operations.push_back(backward_weight(s, m));
-}
 
 /// The order of a step in which every microbatch repeats the operations of the previous microbatch one period later.
 /// The planned start times of the first microbatch's operations determine the order and the memory, but not the final
@@ -161,10 +135,11 @@ private:
             const microbatch m{e.microbatch};
             const bool is_forward = i < p_.graph.stages();
             const stage s{is_forward ? i : slots_.size() - 1 - i};
+            const auto append = [&](const operation& op) { result.operations.push_back(op); };
             if (is_forward)
-                result.operations.push_back(forward(s, m));
+                append(forward(s, m));
             else
-                append_backward(result.operations, p_, s, m, p_.costs[s].activation);
+                run_backward(p_, forward(s, m), p_.costs[s].activation, append);
         }
         return result;
     }
@@ -178,60 +153,6 @@ private:
 };
 
 } // namespace detail
-
-/// The serial order: one sequence runs after the other, and the stashes of each stage s use the option `option[s]`. A
-/// stash that must be offloaded is offloaded right after its forward.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
-                                                         const storage_by_stage<Graph::stage_extent>& option) {
-    basic_order<Graph> result{p.graph, {}};
-    const cell_numbering cell{p.graph};
-    std::vector<std::size_t> used(cell.size());
-    for (const microbatch first : p.graph.all_microbatches()) {
-        if (p.microbatches.slice_before(first)) continue;
-        auto last = first;
-        for (std::optional m{first}; m; m = p.microbatches.slice_after(*m)) {
-            last = *m;
-            for (const stage s : p.graph.all_stages()) {
-                result.operations.push_back(forward(s, *m));
-                used[cell(s, *m)] = option[s];
-            }
-        }
-        for (std::optional m{last}; m; m = p.microbatches.slice_before(*m))
-            for (std::size_t i = p.graph.stages(); i-- > 0;) {
-                const stage s{i};
-                detail::append_backward(result.operations, p, s, *m, p.storage_of(s, option[s]).restored(p.costs[s]));
-            }
-    }
-    return {p.graph, follow_storage(p, result.operations, used)};
-}
-/// The serial order with the storage options of `least`. The order is valid if no rank's `needed` exceeds its limit.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
-                                                         const least_memory_by_rank& least) {
-    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
-    per_rank<std::size_t, Graph::rank_extent> next(p.graph.ranks());
-    for (const stage s : p.graph.all_stages()) {
-        const rank r = p.rank_of(s);
-        option[s] = least[r].options[next[r]++];
-    }
-    return one_at_a_time(p, option);
-}
-/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
-/// least on the device after their offloads.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
-    if (is_plain(p)) return one_at_a_time(p, least_memory(p));
-    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
-    for (const stage s : p.graph.all_stages()) {
-        const auto& list = p.storage[s];
-        const auto least = std::min_element(list.begin(), list.end(), [](const auto& a, const auto& b) {
-            return std::pair{a.left_on_device(), a.extra_time()} < std::pair{b.left_on_device(), b.extra_time()};
-        });
-        option[s] = static_cast<std::size_t>(least - list.begin());
-    }
-    return one_at_a_time(p, option);
-}
 
 namespace detail {
 

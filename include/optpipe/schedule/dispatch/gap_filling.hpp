@@ -133,7 +133,7 @@ template <pipeline_graph Graph>
                                                         const per_rank<memory_size, Graph::rank_extent>& budget,
                                                         stop_check stop = {}) {
     constexpr std::size_t most_passes = 6; // the first passes gain most
-    lane_timer<Graph> timer{p};
+    lane_timer<Graph> timer{p, p.memory_limit};
     auto value = objective_with_late_warm_up(p, given);
     for (std::size_t pass = 1; pass < most_passes && !stop(); ++pass) {
         detail::gap_filler<Graph> filler{p, given, budget};

@@ -7,9 +7,9 @@
 #include "optpipe/pipeline/overlaps.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
-#include "optpipe/schedule/dispatch/single_sequence.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ public:
     }
 
     void run() {
-        best_->offer(detail::one_sequence_at_a_time(*p_));
+        best_->offer(one_at_a_time(*p_));
         if (!can_run_) return;
         auto best = first_without_offloads();
         auto value = duration::unlimited();

@@ -83,7 +83,8 @@ public:
             most_slices_ = std::max(most_slices_, slices.size());
         }
         set_caps();
-        if (options.careful) safe_.emplace(p, sequences, [&](operation op) { return with_storage(op); });
+        if (options.careful)
+            safe_.emplace(p, sequences, [&](stage s, microbatch) { return options.storage[s.position()]; });
     }
 
     /// All operations in the order in which they started.

@@ -31,7 +31,7 @@ struct lane_search_parameters {
 
 /// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the inputs of the
 /// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into a
-/// schedule with the earliest times, or refuses, as `weight_filler` and `lane_timer` do. `Complete` may add operations
+/// schedule with the earliest times, or refuses, as `lane_timer` does. `Complete` may add operations
 /// that the lanes lack, such as weight gradients. The schedule has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:

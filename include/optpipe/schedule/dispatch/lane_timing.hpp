@@ -8,6 +8,7 @@
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace optpipe {
@@ -34,45 +35,131 @@ namespace detail {
 
 } // namespace detail
 
-/// Times lanes that contain all computations of a step without transfers. The times are those of `simulate` for the
-/// lanes merged by `interleave`. Contract: the problem is plain, each computation is in its lane once, no backward
-/// recomputes by itself, and a B runs as one operation (`full_backward`).
+/// How weight gradients are inserted between the forwards and input gradients of a rank.
+struct weight_filling {
+    /// A weight gradient is inserted into a gap only if at least this share of its duration, from 0 to 1, fits.
+    double share = 1.0;
+    /// Whether a rank idles in a gap that is shorter than the weight gradient, unless the rank would then have idled
+    /// longer than every other rank.
+    bool spare_the_idle = false;
+    friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
+};
+
+/// Times the compute lanes of a step without transfers. A schedule that is returned is valid until the next call, and
+/// lists its operations in an order that respects all dependencies. Lanes that wait for each other in a cycle are
+/// refused (`not_executable`), and so are lanes that exceed a rank's budget (`over_memory`). Contract: the problem is
+/// plain, no backward recomputes by itself, and a B runs as one operation (`full_backward`).
 template <pipeline_graph Graph> class lane_timer {
 public:
-    /// Keeps a reference to the problem.
-    constexpr explicit lane_timer(const basic_problem<Graph>& p) : p_{p}, own_{p, p.memory_limit} {}
+    using budget_type = per_rank<memory_size, Graph::rank_extent>;
+    using result_type = outcome<const basic_schedule<Graph>*>;
 
-    /// The schedule with the earliest times, valid until the next call. Operations are listed in an order that respects
-    /// all dependencies. Refused if the lanes wait for each other in a cycle (`not_executable`), or if a rank exceeds
-    /// its memory limit.
-    constexpr outcome<const basic_schedule<Graph>*> run(const compute_lanes& lanes) {
+    /// Keeps references to the problem and to the budget of each rank.
+    constexpr lane_timer(const basic_problem<Graph>& p, const budget_type& budget)
+        : p_{p}, budget_{budget}, own_{p, budget} {}
+
+    /// The earliest times of lanes that contain each computation once. The times are those of `simulate` for the lanes
+    /// merged by `interleave`.
+    constexpr result_type run(const compute_lanes& lanes) {
         own_.clear();
+        const auto arrival = [this](const operation& op) { return own_.arrival(op); };
+        return run_with(lanes, arrival, [this](rank r, const operation& op, duration ready) {
+            const auto costs = own_.costs_of(op);
+            const bool fits = own_[r].held + costs.acquired <= own_.limit(r);
+            if (fits) own_.put(r, op, costs, ready);
+            return fits;
+        });
+    }
+    /// The earliest times of lanes of forwards and input gradients, with the weight gradients of each rank inserted in
+    /// FIFO order. A weight gradient is inserted where the rank waits for an input, or needs the memory that the weight
+    /// gradient frees.
+    constexpr result_type fill(const compute_lanes& lanes, weight_filling how = {}) {
+        how_ = how;
+        own_.clear();
+        for (const rank r : p_.graph.all_ranks())
+            for (std::size_t i = 0; i < lanes[r].size(); ++i)
+                if (lanes[r][i].kind == operation_kind::backward_weight) own_[r].named_to = i;
+        // A weight gradient that a lane contains only marks a place.
+        const auto arrival = [this](const operation& op) {
+            return op.kind == operation_kind::backward_weight ? duration{} : own_.arrival(op);
+        };
+        const auto made = run_with(lanes, arrival, [this](rank r, const operation& op, duration ready) {
+            return put_after_weights(r, op, ready);
+        });
+        if (made)
+            for (const rank r : p_.graph.all_ranks())
+                own_.put_all_weights(r);
+        return made;
+    }
+
+private:
+    struct state : detail::lane_builder {
+        std::size_t next = 0;
+        /// The positions of the first and the last weight gradient that the lane contains.
+        std::size_t named_from = dynamic;
+        std::size_t named_to = 0;
+    };
+
+    /// `arrival(operation)` is the time when the operation's inputs arrive; unlimited while unknown. `put(rank,
+    /// operation, ready)` appends an operation whose inputs are ready at `ready`. It returns false if there is no
+    /// memory for the operation.
+    template <class Arrival, class Put>
+    constexpr result_type run_with(const compute_lanes& lanes, const Arrival& arrival, const Put& put) {
         for (bool moved = true; moved;) {
             moved = false;
             for (const rank r : p_.graph.all_ranks())
                 for (auto& lane = own_[r]; lane.next < lanes[r].size(); ++lane.next, moved = true) {
                     const auto& op = lanes[r][lane.next];
-                    const auto ready = own_.arrival(op);
+                    const auto ready = arrival(op);
                     if (ready.is_unlimited()) break;
-                    const auto costs = own_.costs_of(op);
-                    if (const auto needed = lane.held + costs.acquired; needed > own_.limit(r))
-                        return detail::lane_over_memory(r, needed, p_.memory_limit[r]);
-                    own_.put(r, op, costs, ready);
+                    if (!put(r, op, ready))
+                        return detail::lane_over_memory(r, lane.held + own_.costs_of(op).acquired, budget_[r]);
                 }
         }
         for (const rank r : p_.graph.all_ranks())
             if (own_[r].next < lanes[r].size()) return detail::lanes_in_a_cycle(r, own_[r].next);
         return &own_.made();
     }
-
-private:
-    struct state : detail::lane_builder {
-        std::size_t next = 0;
-    };
+    constexpr duration spare(const state& own) const {
+        return how_.spare_the_idle ? own_.longest_idle() - own.idle : duration{};
+    }
+    constexpr bool put_after_weights(rank r, const operation& op, duration ready) {
+        auto& own = own_[r];
+        if (op.kind == operation_kind::backward_weight) {
+            if (own.has_weight()) own_.put_weight(r);
+            own.named_from = std::min(own.named_from, own.next);
+            return true;
+        }
+        const bool named = own.next > own.named_from && own.next < own.named_to;
+        while (own.has_weight() && !named) {
+            const auto length = own_.costs_of(own.first_weight()).length;
+            const auto gap = ready - own.clock;
+            if (gap < how_.share * length || (gap < length && gap <= spare(own)) || gap <= duration{}) break;
+            own_.put_weight(r);
+        }
+        const auto costs = own_.costs_of(op);
+        if (!own_.make_room(r, costs.acquired)) return false;
+        own_.put(r, op, costs, ready);
+        return true;
+    }
 
     const basic_problem<Graph>& p_;
+    const budget_type& budget_;
+    weight_filling how_{};
     detail::lane_builders<Graph, state> own_;
 };
+
+/// The order that runs each rank's forwards and input gradients as given. Weight gradients are inserted where the rank
+/// would otherwise wait for an input or exceed its budget (`lane_timer::fill`).
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_order<Graph>>
+fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
+                  const per_rank<memory_size, Graph::rank_extent>& budget, weight_filling how = {}) {
+    lane_timer<Graph> timer{p, budget};
+    const auto timed = timer.fill(lanes, how);
+    if (!timed) return timed.why();
+    return listed_order(**timed);
+}
 
 /// The compute operations of an order or a schedule, rank by rank in the order in which they are listed.
 template <pipeline_graph Graph>

@@ -104,10 +104,7 @@ private:
             for (std::optional m{op.microbatch}; m; m = p_->microbatches.slice_after(*m))
                 sequences.back().push_back(*m);
         }
-        safe_.emplace(*p_, sequences, [&](operation op) {
-            op.storage = option[cell(op)];
-            return op;
-        });
+        safe_.emplace(*p_, sequences, [&](stage s, microbatch m) { return option[cell(s, m)]; });
     }
     bool fits(const operation& op, rank r) const {
         const auto taken = memory_effect_of(*p_, op).acquired_at_start;

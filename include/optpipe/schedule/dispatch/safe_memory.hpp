@@ -5,6 +5,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/lone_sequence.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
@@ -25,15 +26,14 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra). Before an operation takes memory,
 /// `is_safe` checks that the sequences in flight can still be finished. Sequences are assumed to finish in the order in
 /// which they entered the pipeline. Each sequence may use the memory that earlier sequences release. The need of a
-/// sequence is its peak memory if it runs alone. If the problem has full backwards, the peak of a sequence is computed
-/// with full backwards.
+/// sequence is its peak memory if it runs alone (`run_alone`).
 template <pipeline_graph Graph> class safe_memory {
 public:
-    /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
-    /// storage option of its cell. Contract: no option offloads.
-    template <class Stored>
+    /// `sequences` has the sequences in the order in which they enter the pipeline. `option_of(stage,
+    /// microbatch)` is the storage option of a cell. Contract: no option offloads.
+    template <class OptionOf>
     safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
-                const Stored& stored)
+                const OptionOf& option_of)
         : p_{&p}, sequence_of_(p.graph.microbatches()),
           unfinished_(p.graph.ranks(), std::vector<std::size_t>(sequences.size(), 0)), oldest_(p.graph.ranks(), 0),
           held_(p.graph.ranks(), std::vector<memory_size>(sequences.size())), peak_{held_} {
@@ -43,7 +43,7 @@ public:
             for (const stage s : p.graph.all_stages())
                 unfinished_[p.rank_of(s)][i] += sequences[i].size();
         }
-        find_peaks(sequences, stored);
+        find_peaks(sequences, option_of);
     }
 
     /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
@@ -73,13 +73,11 @@ private:
     memory_size& held_of(const operation& op) {
         return held_[p_->rank_of(op.stage)][sequence_of_[op.microbatch.position()]];
     }
-    /// Finds the memory peak of each sequence on each rank if the sequence runs alone, with all forwards before its
-    /// backwards.
-    template <class Stored>
-    void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const Stored& stored) {
+    /// Finds the memory peak of each sequence on each rank if the sequence runs alone.
+    template <class OptionOf>
+    void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const OptionOf& option_of) {
         auto level = held_;
         const auto run = [&](const operation& op) {
-            if (!is_possible(*p_, op)) return;
             const auto own = sequence_of_[op.microbatch.position()];
             const rank r = p_->rank_of(op.stage);
             const auto effect = memory_effect_of(*p_, op);
@@ -88,20 +86,8 @@ private:
             level[r][own] -= effect.released_at_end;
             for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { level[of][own] -= amount; });
         };
-        for (const auto& slices : sequences) {
-            for (const microbatch m : slices)
-                for (const stage s : p_->graph.all_stages())
-                    run(stored(forward(s, m)));
-            for (auto k = slices.size(); k-- > 0;)
-                for (std::size_t i = p_->graph.stages(); i-- > 0;)
-                    run_backward(stored(backward(stage{i}, slices[k])), run);
-        }
-    }
-    template <class Run> void run_backward(const operation& back, const Run& run) const {
-        run(sibling(back, operation_kind::recompute));
-        const bool is_full = p_->full_backward && is_possible(*p_, back);
-        run(is_full ? back : sibling(back, operation_kind::backward_input));
-        if (!is_full) run(sibling(back, operation_kind::backward_weight));
+        for (const auto& slices : sequences)
+            detail::run_alone(*p_, slices, option_of, run);
     }
     /// Marks one cell of a sequence as finished.
     void finish(rank r, std::size_t sequence) {

@@ -1,4 +1,4 @@
-#include "optpipe/schedule/dispatch/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/lane_timing.hpp"
 
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/gap_filling.hpp"
@@ -78,9 +78,9 @@ TEST_CASE("lanes with all operations are refused if they wait in a cycle, or exc
     const auto lanes = lanes_of(p, *fill_with_weights(p, one_forward_one_gradient(p.graph), p.memory_limit));
     auto swapped = lanes;
     std::reverse(swapped[rank{0}].begin(), swapped[rank{0}].end());
-    CHECK(lane_timer<any_graph>{p}.run(swapped).why().reason == refusal_reason::not_executable);
+    CHECK(lane_timer<any_graph>{p, p.memory_limit}.run(swapped).why().reason == refusal_reason::not_executable);
     const auto tight = two_ranks(0.5);
-    const auto refused = lane_timer<any_graph>{tight}.run(lanes);
+    const auto refused = lane_timer<any_graph>{tight, tight.memory_limit}.run(lanes);
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.why().reason == refusal_reason::over_memory);
     CHECK(refused.why().limit == tight.memory_limit[refused.why().rank]);
@@ -121,10 +121,9 @@ TEST_CASE(
         CHECK(validate(p, *first).empty());
 
         const auto earliest = simulate(p, *filled);
-        weight_filler<any_graph> filler{p, p.memory_limit};
-        static_cast<void>(filler.run(lanes)); // leaves nothing behind
-        CHECK((*filler.run(lanes, how))->operations == earliest->operations);
-        lane_timer<any_graph> timer{p};
+        lane_timer<any_graph> timer{p, p.memory_limit};
+        static_cast<void>(timer.fill(lanes)); // leaves nothing behind
+        CHECK((*timer.fill(lanes, how))->operations == earliest->operations);
         CHECK(order_of(**timer.run(lanes_of(p, *filled))).operations == order_of(*earliest).operations);
 
         const auto pulled = time_order(p, fill_gaps(p, *filled, p.memory_limit));
@@ -134,7 +133,7 @@ TEST_CASE(
         shorter_by_gaps += objective_of(p, *pulled) < objective_of(p, *first) ? 1 : 0;
 
         best_order<any_graph> best{p};
-        const auto refill = [&](const compute_lanes& some) { return filler.run(some); };
+        const auto refill = [&](const compute_lanes& some) { return timer.fill(some); };
         lane_search{p, refill, best, seed}.run(lanes, 20'000);
         REQUIRE(best.found());
         const auto searched = time_order(p, *best);

@@ -1,5 +1,5 @@
 // A sequence that is alone: with some choice of storage options it fits the memory, or with none.
-#include "optpipe/schedule/dispatch/single_sequence.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -22,7 +22,7 @@ bool fits_with_some_options(const problem& p) {
     std::vector<std::size_t> choice(p.graph.cells(), 0);
     const auto options = [&](std::size_t cell) { return p.storage_options(stage{cell / p.graph.microbatches()}); };
     for (;;) {
-        auto chosen = detail::one_sequence_at_a_time(p, [&](stage s, microbatch m) {
+        auto chosen = detail::one_at_a_time(p, [&](stage s, microbatch m) {
             return static_cast<storage_index>(choice[s.position() * p.graph.microbatches() + m.position()]);
         });
         if (simulate(p, chosen)) return true;
@@ -48,7 +48,7 @@ TEST_CASE("one sequence at a time fits wherever some choice of storage options d
                 .problem;
         for (const rank r : p.graph.all_ranks())
             p.memory_limit[r] = memory_size{0.25 * static_cast<double>(random.between(2, 20))};
-        const bool fits = simulate(p, detail::one_sequence_at_a_time(p)).has_value();
+        const bool fits = simulate(p, one_at_a_time(p)).has_value();
         CHECK(fits == fits_with_some_options(p));
         auto quick = adaptive;
         quick.effort = 1;
