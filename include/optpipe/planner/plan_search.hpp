@@ -210,9 +210,9 @@ private:
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
                 state_.raise_bound(lone_rank_bound(state_.problem(), state_.bound(), late), lone_rank);
             });
-        else if (!late())
+        else
             state_.try_strategy(structure, [&] {
-                state_.raise_bound(pair_area_bound(state_.problem(), state_.bound()), pair_area);
+                state_.raise_bound(pair_area_bound(state_.problem(), state_.bound(), late), pair_area);
             });
         log_.add(structure, watch.seconds());
         if (start_) {

@@ -1,5 +1,6 @@
 #include "optpipe/planner/bounds/pair_area.hpp"
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/planner/bounds/lower_bound.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
@@ -97,6 +98,11 @@ TEST_CASE("without limits, or if microbatches differ, the known bound is returne
     CHECK(pair_area_bound(p, known) == known);
     p.overlaps = {};
     CHECK(pair_area_bound(p, known) == known);
+}
+
+TEST_CASE("a stopped bound is the known one") {
+    const stop_when at_once{[] { return true; }};
+    CHECK(pair_area_bound(scarce(4, 16, 4.0, 4.5), duration{7.0}, at_once) == duration{7.0});
 }
 
 TEST_CASE("no optimum with pairs is below the bound") {
