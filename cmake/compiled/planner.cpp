@@ -1,6 +1,7 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_planner
 #include <optpipe/planner/alternatives.hpp>
 #include <optpipe/planner/background_planner.hpp>
+#include <optpipe/planner/bounds/pair_area.hpp>
 #include <optpipe/planner/bounds/single_device.hpp>
 #include <optpipe/planner/bounds/storage_mix.hpp>
 #include <optpipe/planner/cache/canonical.hpp>

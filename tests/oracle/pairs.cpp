@@ -139,35 +139,6 @@ TEST_CASE("no bound is above the optimum with pairs") {
     if (cases >= 300) CHECK(helped > 10);
 }
 
-namespace {
-
-/// Every rank has the memory that a random schedule needs, if it frees all of it itself: the exact search doesn't wait
-/// for memory. The one storage option of each stage may recompute within the backward.
-problem with_random_memory(oracle::random_numbers& random, problem p) {
-    bool frees_own_memory = true;
-    for (const stage s : p.graph.all_stages()) {
-        p.costs[s].weight_stash = std::min(p.costs[s].weight_stash, p.costs[s].activation);
-        auto option = keep_stash(p.costs[s]);
-        if (random.chance(30) && p.costs[s].gradients != gradient_kind::none) {
-            option.held = 0.5 * option.held;
-            option.backward_extra = duration{1.0};
-        }
-        p.set_storage(s, std::vector<storage_option>{option});
-        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
-            frees_own_memory = frees_own_memory && (e.held <= memory_size{} || p.rank_of(e.from) == p.rank_of(e.to));
-        });
-    }
-    for (const rank r : p.graph.all_ranks())
-        p.memory_limit[r] = memory_size::unlimited();
-    const auto drawn = simulate(p, oracle::random_order(random, p));
-    if (drawn && frees_own_memory)
-        for (const rank r : p.graph.all_ranks())
-            p.memory_limit[r] = std::max(memory_size{0.5}, measure(p, *drawn).peak_memory[r]);
-    return p;
-}
-
-} // namespace
-
 TEST_CASE("no bound is above the optimum with pairs, options and memory limits") {
     std::size_t limited = 0;
     std::size_t reached = 0;
@@ -176,7 +147,7 @@ TEST_CASE("no bound is above the optimum with pairs, options and memory limits")
         oracle::random_numbers random{seed * 4'000'003 + i};
         auto p = oracle::make_random_problem(random, {.cells = 3, .graph_percent = i % 2 == 0 ? 0U : 60U}).problem;
         p.objective = objective_kind::makespan;
-        p = oracle::with_random_pairs(random, with_random_memory(random, std::move(p)));
+        p = oracle::with_random_pairs(random, oracle::with_random_memory(random, std::move(p)));
         CAPTURE(seed);
         CAPTURE(i);
         const double optimum = oracle::pair_optimum{p}.makespan();

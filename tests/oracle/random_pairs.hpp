@@ -3,8 +3,10 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +35,44 @@ inline optpipe::problem with_random_pairs(random_numbers& random, optpipe::probl
                                 random.chance(30) && p.memory_limit[p.rank_of(f)].is_unlimited() ? memory_size{0.5}
                                                                                                  : memory_size{}});
             }
+    return p;
+}
+
+/// Every rank has the memory that a random schedule needs, if it frees all of it itself: the exact search doesn't wait
+/// for memory. Of several random schedules, the one that needs the least memory counts. The one storage option of each
+/// stage may recompute within the backward.
+inline optpipe::problem with_random_memory(random_numbers& random, optpipe::problem p, int schedules = 1) {
+    using namespace optpipe;
+    bool frees_own_memory = true;
+    for (const stage s : p.graph.all_stages()) {
+        p.costs[s].weight_stash = std::min(p.costs[s].weight_stash, p.costs[s].activation);
+        auto option = keep_stash(p.costs[s]);
+        if (random.chance(30) && p.costs[s].gradients != gradient_kind::none) {
+            option.held = 0.5 * option.held;
+            option.backward_extra = duration{1.0};
+        }
+        p.set_storage(s, std::vector<storage_option>{option});
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            frees_own_memory = frees_own_memory && (e.held <= memory_size{} || p.rank_of(e.from) == p.rank_of(e.to));
+        });
+    }
+    for (const rank r : p.graph.all_ranks())
+        p.memory_limit[r] = memory_size::unlimited();
+    auto limits = p.memory_limit;
+    auto least = memory_size::unlimited();
+    for (int i = 0; i < schedules && frees_own_memory; ++i) {
+        const auto drawn = simulate(p, random_order(random, p));
+        if (!drawn) continue;
+        const auto peaks = measure(p, *drawn).peak_memory;
+        memory_size sum{};
+        for (const memory_size peak : peaks)
+            sum += peak;
+        if (sum >= least) continue;
+        least = sum;
+        for (const rank r : p.graph.all_ranks())
+            limits[r] = std::max(memory_size{0.5}, peaks[r]);
+    }
+    p.memory_limit = limits;
     return p;
 }
 

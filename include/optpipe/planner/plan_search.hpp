@@ -12,6 +12,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/bounds/pair_area.hpp"
 #include "optpipe/planner/bounds/single_device.hpp"
 #include "optpipe/planner/bounds/storage_mix.hpp"
 #include "optpipe/planner/cache/adapt.hpp"
@@ -208,6 +209,10 @@ private:
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
                 state_.raise_bound(lone_rank_bound(state_.problem(), state_.bound(), late), lone_rank);
+            });
+        else
+            state_.try_strategy(structure, [&] {
+                state_.raise_bound(pair_area_bound(state_.problem(), state_.bound(), late), pair_area);
             });
         log_.add(structure, watch.seconds());
         if (start_) {
@@ -479,6 +484,7 @@ private:
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view storage_mix = "storage-mix";
     static constexpr std::string_view lone_rank = "lone-rank";
+    static constexpr std::string_view pair_area = "pair-area";
     static constexpr std::string_view single_device_method = "single-device";
     static constexpr std::string_view cached = "cache";
     static constexpr std::string_view cheaper_storage = "cheaper-storage";

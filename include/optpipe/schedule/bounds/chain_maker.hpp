@@ -67,6 +67,8 @@ public:
     [[nodiscard]] std::size_t chain_of(const operation& op) const {
         return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
     }
+    /// The chain of a W, or `none` if the stage's backward isn't split.
+    [[nodiscard]] std::size_t weight_chain(stage s, microbatch m) const { return weight_[cell_(s, m)]; }
     [[nodiscard]] const chain_system& made() const { return made_; }
 
 private:

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <concepts>
+
+namespace optpipe {
+
+/// A lower bound on the objective of every valid schedule of a problem with pairs. The result is at least `known`,
+/// which is a lower bound as well. One linear program counts the work and the memory × time of all ranks
+/// (`pair_area_program`): a pair saves time on its rank, but its microbatches hold their stashes for longer on all
+/// ranks before it. The result is `known` if no memory is limited, if microbatches differ, or if the linear program
+/// would be too large. Takes milliseconds. Contract: `validate` accepts the problem.
+///
+/// `stop` is polled before the linear program is solved. After a stop, the result is `known`.
+[[nodiscard]] duration pair_area_bound(const problem& p, duration known, stop_check stop = {});
+/// `pair_area_bound` for a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
+    pair_area_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}) {
+    return pair_area_bound(to_problem(p), known, stop);
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/planner/bounds/pair_area_program.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace optpipe {
+
+OPTPIPE_INLINE duration pair_area_bound(const problem& p, duration known, stop_check stop) {
+    const auto is_limited = [](memory_size limit) { return !limit.is_unlimited(); };
+    if (p.overlaps.empty() || !p.microbatches.are_equal() || known.is_unlimited() || known <= duration{} ||
+        std::none_of(p.memory_limit.begin(), p.memory_limit.end(), is_limited))
+        return known;
+    constexpr std::size_t most_entries = 100'000; // more take longer than some hundredths of a second
+    detail::pair_area_program program{p, known.value()};
+    return program.size() <= most_entries && !stop() ? std::max(known, duration{program.solve()}) : known;
+}
+
+} // namespace optpipe
+#endif
