@@ -21,8 +21,8 @@ namespace optpipe {
 /// the result.
 ///
 /// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only during the last plan, which is the longer plan of the best
-/// partition. If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that
+/// `options.start` isn't used. `progress` is called only while one partition, the most promising one, is planned for
+/// longer. If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that
 /// lacks the least memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate`
 /// rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});

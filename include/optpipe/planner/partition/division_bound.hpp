@@ -91,8 +91,9 @@ public:
         const stop_when is_enough{[&] { return ++checks > most_checks || stop(); }};
         const stop_check enough{is_enough};
         bound_of_divisions found{known, {}};
+        second_beginnings begin = all_second_beginnings();
         const auto raises_by = [&](duration step) {
-            auto division = any_within(found.bound + step, enough);
+            auto division = any_within(found.bound + step, begin, enough);
             if (!division) found.bound += step;
             if (division && !division->empty()) found.division = *std::move(division);
             return !division;
@@ -149,6 +150,12 @@ private:
         duration forward{};
         duration gradient{};
     };
+    /// A number of pieces before all second stages, and the largest objective that is known to be impossible with it.
+    struct second_beginning {
+        std::size_t middle = 0;
+        duration refuted{};
+    };
+    using second_beginnings = std::vector<second_beginning>;
     /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of the
     /// ranks end at `second` (in a loop), or begin at `second` (in a v).
     struct ends {
@@ -241,12 +248,26 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// A division that is possible with this objective, or nothing if there is none. The division is empty if `stop`
-    /// ended the test.
-    [[nodiscard]] std::optional<layer_division> any_within(duration objective, stop_check stop) const {
-        if (second_ != second_stages::as_loop) return any_within(objective, pieces(), stop);
+    /// Every number of pieces that may be before the second stages of a loop. Otherwise, the number of all pieces.
+    [[nodiscard]] second_beginnings all_second_beginnings() const {
+        if (second_ != second_stages::as_loop) return {{pieces(), {}}};
+        second_beginnings all;
         for (auto middle = ranks(); middle + ranks() <= pieces(); ++middle)
-            if (auto found = any_within(objective, middle, stop)) return found;
+            all.push_back({middle, {}});
+        return all;
+    }
+    /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division. Tests
+    /// the beginnings that aren't refuted yet. A possible one becomes the first, because it often remains possible.
+    [[nodiscard]] std::optional<layer_division> any_within(duration objective, second_beginnings& from,
+                                                           stop_check stop) const {
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            if (from[i].refuted >= objective) continue;
+            if (auto found = any_within(objective, from[i].middle, stop)) {
+                std::swap(from.front(), from[i]);
+                return found;
+            }
+            from[i].refuted = objective;
+        }
         return std::nullopt;
     }
     /// Considers only the divisions in which the second stages of a loop begin at piece `middle`. Without a loop,

@@ -344,33 +344,24 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// Plans the most promising candidates for longer. Each round keeps half of the candidates. Candidates are ranked
-    /// by the sum of objective and bound, but in the last round by the objective alone. Returns false if there was no
-    /// candidate or no time.
+    /// Plans the most promising candidate in all the time that is left. It has the least sum of objective and bound,
+    /// because short plans of large problems say little about their partition. Returns false if there was no candidate
+    /// or no time.
     bool plan_longer() {
-        bool has_open = false;
-        for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
-            const auto open =
-                std::stable_partition(planned_.begin(), planned_.end(),
-                                      [best = best_objective()](const candidate& each) { return is_open(each, best); });
-            std::sort(planned_.begin(), open, [kept](const candidate& a, const candidate& b) {
-                if (kept == 1) return a < b;
-                return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
-            });
-            const auto count = std::min(kept, static_cast<std::size_t>(open - planned_.begin()));
-            const auto now = left();
-            if (count == 0 || now.count() <= 0.0) break;
-            has_open = true;
-            for (std::size_t i = 0; i < count; ++i)
-                plan_longer(planned_[i], now / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
-        }
+        const auto promise = [](const candidate& each) { return each.planned.objective + each.planned.bound; };
+        candidate* next = nullptr;
+        for (auto& each : planned_)
+            if (is_open(each, best_objective()) && (!next || promise(each) < promise(*next))) next = &each;
+        const auto now = left();
+        if (!next || now.count() <= 0.0 || options_.stop.stop_requested()) return false;
+        plan_longer(*next, now);
         find_best();
-        return has_open && !options_.stop.stop_requested();
+        return !options_.stop.stop_requested();
     }
-    void plan_longer(candidate& each, seconds limit, bool is_last) {
+    void plan_longer(candidate& each, seconds limit) {
         auto how = options_for(limit);
         how.start = each.planned.schedule;
-        if (is_last) how.progress = options_.progress;
+        how.progress = options_.progress;
         auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how);
         if (!planned) return;
         // If the longer search found nothing better, the plan keeps the name of its first method.

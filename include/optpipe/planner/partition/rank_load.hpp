@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 namespace optpipe::detail {
 
@@ -46,9 +47,11 @@ struct stage_load {
 ///    longest operation that a microbatch passes after the kind. If forwards of a stage run before the window, but the
 ///    stage's gradients don't, the stashes of the forwards fit in memory together when the window begins. If gradients
 ///    of a stage run after the window, but the stage's forwards don't, the stashes of the gradients fit in memory
-///    together when the window ends. If j isn't before i, the window can't be reversed, because operations of kind i
-///    run in it. If j is before i, the window may be reversed, and a reversed window refutes nothing. W may run after
-///    every kind j, unless the window ends with the step.
+///    together when the window ends. Before a window, only microbatches that hold a stash of the first stage when the
+///    window begins have passed the second stage. After a window, only microbatches that hold a stash of the first
+///    stage when the window ends still have to pass the second stage. If j isn't before i, the window can't be
+///    reversed, because operations of kind i run in it. If j is before i, the window may be reversed, and a reversed
+///    window refutes nothing. W may run after every kind j, unless the window ends with the step.
 /// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
@@ -65,12 +68,12 @@ public:
         for (std::size_t end = 0; end < kinds(); ++end)
             after[end] = left_after(end);
         for (std::size_t begin = 0; begin < kinds(); ++begin) {
-            const auto left = all_but(done_before(begin));
-            if (head(begin) + left + weights_after(begin) > objective) return false;
+            if (head(begin) + all(true) - done_before(begin, true) > objective) return false;
+            const auto left = all(false) - done_before(begin, false);
             for (std::size_t end = 0; end < kinds(); ++end) {
-                const auto outside = head(begin) + tail(end);
-                if (end < begin && outside > objective) continue;
-                if (outside + left - after[end] > objective) return false;
+                const auto around = head(begin) + tail(end);
+                if (end < begin && around > objective) continue;
+                if (around + left - after[end] > objective) return false;
             }
         }
         return true;
@@ -96,13 +99,7 @@ public:
         const auto second = average(stages_[1]);
         if (std::ceil(first) * stages_[0].stash + std::ceil(second) * stages_[1].stash <= room_) return true;
         const auto most = fitting(stages_[0].stash, room_);
-        if (first > most) return false;
-        for (double fewer = 0.0; fewer <= first; ++fewer)
-            for (double more = std::ceil(first); more <= most; ++more) {
-                const auto share = more > fewer ? (first - fewer) / (more - fewer) : 0.0;
-                if (second <= (1.0 - share) * second_beside(fewer) + share * second_beside(more)) return true;
-            }
-        return false;
+        return first <= most && second <= second_in_mixture(first, most);
     }
 
 private:
@@ -124,47 +121,36 @@ private:
         const auto& s = stage_of(kind);
         return kind < count_ ? s.lifetime - s.forward + s.after : s.after;
     }
-    [[nodiscard]] duration all_but(duration some) const {
-        duration all{};
+    /// The work for all microbatches, with or without W.
+    [[nodiscard]] duration all(bool with_weights) const {
+        duration sum{};
         for (const auto& s : stages_)
-            all += microbatches_ * (s.forward + s.gradient);
-        return all - some;
+            sum += microbatches_ * (s.forward + s.gradient + (with_weights ? s.weight : duration{}));
+        return sum;
     }
-    /// The most work that is done before the first operation of a kind.
-    [[nodiscard]] duration done_before(std::size_t kind) const {
+    /// The most work that is done before the first operation of a kind. `with_weights` says whether W counts.
+    [[nodiscard]] duration done_before(std::size_t kind, bool with_weights) const {
         const auto done = [&](std::size_t of) {
             const auto& s = stage_of(of);
             const auto pace = of < count_ ? s.pace_before : std::max({s.pace_before, s.forward, s.pace_later});
             return of < kind ? most_in(head(kind) - head(of), length(of), pace) : duration{};
         };
-        duration sum{};
-        std::array<duration, 2> stashed{};
-        for (std::size_t s = 0; s < count_; ++s) {
-            const auto gradient = kinds() - 1 - s;
-            if (gradient < kind)
-                sum += done(s) + done(gradient);
-            else
-                stashed[s] = done(s);
-        }
-        return sum + most_within_room(stashed, &stage_load::forward);
+        const auto& second = stages_[1];
+        return most_together({{done(0), count_ > 1 ? done(1) : duration{}}, count_ > 1 ? done(2) : duration{}},
+                             {{stages_[0].forward, second.forward}, second.gradient},
+                             with_weights ? second.weight : duration{});
     }
-    /// The most work that is left after the last operation of a kind.
+    /// The most work that is left after the last operation of a kind, without W.
     [[nodiscard]] duration left_after(std::size_t kind) const {
         const auto left = [&](std::size_t of) {
             const auto& s = stage_of(of);
             const auto pace = of < count_ ? std::max({s.pace_later, s.gradient, s.pace_after}) : s.pace_after;
             return of > kind ? most_in(tail(kind) - tail(of), length(of), pace) : duration{};
         };
-        duration sum{};
-        std::array<duration, 2> stashed{};
-        for (std::size_t s = 0; s < count_; ++s) {
-            const auto gradient = kinds() - 1 - s;
-            if (s > kind)
-                sum += left(s) + left(gradient);
-            else
-                stashed[s] = left(gradient);
-        }
-        return sum + most_within_room(stashed, &stage_load::gradient);
+        const auto& second = stages_[1];
+        return most_together(
+            {{left(kinds() - 1), count_ > 1 ? left(2) : duration{}}, count_ > 1 ? left(1) : duration{}},
+            {{stages_[0].gradient, second.gradient}, second.forward}, duration{});
     }
     /// The most work of one kind in some time, if the starts of its operations are at least `pace` apart.
     [[nodiscard]] duration most_in(duration time, duration length, duration pace) const {
@@ -173,17 +159,37 @@ private:
         const auto full = std::floor(time / apart);
         return std::min(full * length + std::min(length, time - full * apart), microbatches_ * length);
     }
-    /// The largest work of operations whose stashes fit in memory together. The operations of stage s do at most
-    /// `most[s]` of the work.
-    [[nodiscard]] duration most_within_room(const std::array<duration, 2>& most, duration stage_load::*length) const {
+    /// Times of operations on one side of a window. Before the window, `outer` are the forwards of each stage, and
+    /// `inner` are the gradients of the second stage. After the window, `outer` are the gradients of each stage, and
+    /// `inner` are the forwards of the second stage.
+    struct outside {
+        std::array<duration, 2> outer{};
+        duration inner{};
+    };
+    /// The largest work on one side of a window, at most `most`. The operations have the lengths `length`, and each
+    /// inner operation comes with `weight`. All microbatches whose outer operation of the first stage is on this side
+    /// have stashes of this stage at the edge of the window. They have stashes of the second stage, too, if only the
+    /// outer operation of this stage is on this side. All these stashes fit in memory together.
+    [[nodiscard]] duration most_together(const outside& most, const outside& length, duration weight) const {
+        const auto inner = count_of(most.inner, length.inner);
         duration largest{};
         for (auto n = fitting(stages_[0].stash, room_); n >= 0.0; --n) {
             const auto beside = second_beside(n);
-            largest = std::max(largest, std::min(n * stages_[0].*length, most[0]) +
-                                            std::min(beside * stages_[1].*length, most[1]));
-            if (largest >= most[0] + most[1] || beside >= microbatches_) break; // no more fit beside a smaller n
+            const auto done = std::min(n, inner);
+            const auto begun = std::min(n, done + beside);
+            largest = std::max(largest, std::min(n * length.outer[0], most.outer[0]) +
+                                            std::min(begun * length.outer[1], most.outer[1]) +
+                                            std::min(done * length.inner, most.inner) + done * weight);
+            if (done >= inner && begun * length.outer[1] >= most.outer[1] && n * length.outer[0] >= most.outer[0])
+                break;                          // nothing is left to add
+            if (beside >= microbatches_) break; // fewer make room for no more
         }
         return largest;
+    }
+    /// The largest number of operations of some length that are begun in `time`; 0 if there is no time for any.
+    [[nodiscard]] double count_of(duration time, duration length) const {
+        if (length <= duration{}) return microbatches_;
+        return std::ceil(time / length);
     }
     [[nodiscard]] double fitting(memory_size stash, memory_size room) const {
         if (microbatches_ * stash <= room) return microbatches_;
@@ -193,12 +199,30 @@ private:
     [[nodiscard]] double second_beside(double n) const {
         return fitting(stages_[1].stash, std::max(room_ - n * stages_[0].stash, memory_size{}));
     }
-    /// The work of the weight gradients whose gradients can't run before a kind.
-    [[nodiscard]] duration weights_after(std::size_t kind) const {
-        duration sum{};
-        for (std::size_t s = 0; s < count_; ++s)
-            if (kinds() - 1 - s >= kind) sum += microbatches_ * stages_[s].weight;
-        return sum;
+    /// The largest average number of second stashes beside `first` first stashes on average, of which at most `most`
+    /// fit: the least concave function above `second_beside`. O(most). Contract: `first` is at most `most`.
+    [[nodiscard]] double second_in_mixture(double first, double most) const {
+        struct point {
+            double first = 0.0;
+            double second = 0.0;
+        };
+        const auto at = [](const point& a, const point& b, double x) {
+            return a.second + (b.second - a.second) * ((x - a.first) / (b.first - a.first));
+        };
+        std::vector<point> corners;
+        for (double n = 0.0; n <= most; ++n) {
+            const point next{n, second_beside(n)};
+            const auto is_below = [&] {
+                const auto& last = corners.back();
+                return last.second <= at(corners[corners.size() - 2], next, last.first);
+            };
+            while (corners.size() > 1 && is_below())
+                corners.pop_back();
+            corners.push_back(next);
+        }
+        const auto after =
+            std::find_if(corners.begin(), corners.end(), [&](const point& p) { return p.first >= first; });
+        return after == corners.begin() ? after->second : at(*(after - 1), *after, first);
     }
     /// As in `stash_rounds.hpp`: the time that a forward waits for memory after the end of a gradient.
     [[nodiscard]] duration delay(const stage_load& each, double fit) const {
