@@ -1,4 +1,5 @@
 #include <optpipe/milp/lp/certificate.hpp>
+#include <optpipe/milp/lp/improving_direction.hpp>
 
 #include <doctest/doctest.h>
 
@@ -123,4 +124,20 @@ TEST_CASE("directions of unboundedness") {
     p.column_upper[1] = unlimited;
     p.cost = {-1.0, 1.0};
     CHECK_FALSE(verify_unbounded(p, numbers{1.0, 1.0}, 1e-9));
+}
+
+TEST_CASE("a direction of unboundedness is found without a point") {
+    auto p = square(unlimited);
+    p.cost = {-1.0, 0.5};
+    CHECK_FALSE(improving_direction(p)); // the first row ends at 4
+    p.row_upper[0] = unlimited;
+    p.row_lower[0] = 1e17; // every point is far away
+    const auto found = improving_direction(p);
+    REQUIRE(found);
+    CHECK(verify_unbounded(p, *found, 1e-9));
+    p.cost = {1.0, 0.5};
+    CHECK_FALSE(improving_direction(p));
+    p.cost = {-1.0, 0.5};
+    p.column_upper[0] = 1e18;
+    CHECK_FALSE(improving_direction(p));
 }

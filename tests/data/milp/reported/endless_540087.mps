@@ -1,0 +1,99 @@
+NAME fuzz
+ROWS
+ N cost
+ E r0
+ G r1
+ L r2
+ E r3
+ G r4
+ L r5
+ L r6
+COLUMNS
+ M0 'MARKER' 'INTORG'
+ x0 cost 1
+ x0 r1 -1
+ x0 r2 1
+ x0 r6 1e-08
+ M0 'MARKER' 'INTEND'
+ x1 cost 1
+ x1 r1 1
+ x1 r2 100000000.0
+ x1 r4 1e-08
+ x1 r5 100000000.0
+ M2 'MARKER' 'INTORG'
+ x2 cost 100000000.0
+ x2 r0 1e-08
+ x2 r1 100000000.0
+ x2 r3 1
+ x2 r4 1e-08
+ x2 r5 1
+ M2 'MARKER' 'INTEND'
+ x3 cost 1e-08
+ x3 r0 1e-08
+ x3 r1 -1
+ x3 r2 1e-08
+ x3 r3 100000000.0
+ x3 r4 -1
+ x3 r6 1
+ M4 'MARKER' 'INTORG'
+ x4 cost -1e-08
+ x4 r0 1
+ x4 r1 -1
+ x4 r3 1
+ x4 r5 1
+ M4 'MARKER' 'INTEND'
+ x5 cost 1e-08
+ x5 r0 1e-08
+ x5 r1 1e-08
+ x5 r2 1e-08
+ x5 r3 1
+ x5 r4 -1e-08
+ x5 r5 1
+ x5 r6 1
+ M6 'MARKER' 'INTORG'
+ x6 cost 1e-08
+ x6 r1 -100000000.0
+ x6 r2 1
+ x6 r6 -1e-08
+ M6 'MARKER' 'INTEND'
+ M7 'MARKER' 'INTORG'
+ x7 cost -1
+ x7 r0 1
+ x7 r1 100000000.0
+ x7 r2 1
+ x7 r3 1
+ x7 r5 1
+ x7 r6 1e-08
+ M7 'MARKER' 'INTEND'
+ x8 cost 100000000.0
+ x8 r2 100000000.0
+ x8 r3 1e-08
+RHS
+ RHS r0 -5058942678.151281
+ RHS r1 6.78714640336427e+17
+ RHS r2 -1.2862578713980877e+18
+ RHS r3 -4.513670104314927e+17
+ RHS r4 4513670103.448435
+ RHS r5 -6.824790275747706e+17
+ RHS r6 -4062303092.316062
+RANGES
+ RNG r0 2.0
+BOUNDS
+ LO B x0 -4
+ UP B x0 1
+ MI B x1
+ UP B x1 0
+ LO B x2 2
+ PL B x2
+ MI B x3
+ UP B x3 7
+ MI B x4
+ UP B x4 8
+ LO B x5 -4
+ UP B x5 8
+ LO B x6 -4
+ UP B x6 1
+ FR B x7
+ MI B x8
+ UP B x8 8
+ENDATA
