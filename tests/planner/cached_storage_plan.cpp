@@ -1,3 +1,4 @@
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/strategies/local_search_strategy.hpp"
@@ -166,7 +167,8 @@ TEST_CASE("other microbatches, limits, costs and lists start from cached plans w
         REQUIRE(warm);
         CHECK(warm->cached == cache_use::near);
         CHECK(warm->objective < alone->objective);
-        CHECK(warm->bound >= alone->bound);
+        // The bound from the cache comes first, and units rounded it.
+        CHECK(warm->bound + tolerance{}.at(alone->bound) >= alone->bound);
         check_valid(like, *warm);
     };
     check(stored_problem(3, 4, 1.25));

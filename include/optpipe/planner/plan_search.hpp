@@ -192,29 +192,34 @@ public:
     }
 
 private:
+    /// The time at which a quarter of the remaining time has passed. Computing bounds takes a second for a million
+    /// cells. Adapting entries of the cache takes some hundredths of a second. Most of the time is left to find a
+    /// schedule.
+    [[nodiscard]] std::chrono::steady_clock::time_point part_for_bounds() const {
+        constexpr int part = 4;
+        const auto now = std::chrono::steady_clock::now();
+        return now + (state_.limits().deadline - now) / part;
+    }
+    /// Whether the search is done, or `end` has passed.
+    [[nodiscard]] auto is_after(std::chrono::steady_clock::time_point end) const {
+        return stop_when{[this, end] { return state_.done() || std::chrono::steady_clock::now() >= end; }};
+    }
     void search() {
         const stopwatch watch;
-        // Computing bounds takes a second for a million cells. Adapting entries of the cache takes some hundredths of a
-        // second. Most of the time is left to find a schedule.
-        constexpr int part_for_bounds = 4;
-        const auto now = std::chrono::steady_clock::now();
-        const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
-        const stop_when late{[&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; }};
+        const auto late = is_after(part_for_bounds());
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         if (is_plain_ && !is_described_by_costs(state_.problem()) && state_.problem().graph.ranks() == 1)
             state_.try_strategy(single_device_method, [&] { decide_single_device(late); });
-        if (is_plain_)
-            state_.try_strategy(structure, [&] {
-                state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
-                state_.raise_bound(lone_rank_bound(state_.problem(), state_.bound(), late), lone_rank);
-            });
-        else
+        if (!is_plain_)
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(pair_area_bound(state_.problem(), state_.bound(), late), pair_area);
             });
         log_.add(structure, watch.seconds());
+        // With storage options, further bounds take up to a second, and no builder uses them.
+        const bool has_slow_bounds = !is_described_by_costs(state_.problem());
+        if (!has_slow_bounds) raise_bound_further(late);
         if (start_) {
             const stopwatch to_offer;
             state_.offer(*start_, start_method);
@@ -232,6 +237,7 @@ private:
         auto built =
             run_published_builders(state_, options_.without, threads_, log_, {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
+        if (has_slow_bounds) raise_bound_further(is_after(part_for_bounds()));
         find_any();
         run_adaptive_once();
         if (is_first && is_plain_) search_from(std::move(built.best));
@@ -246,6 +252,16 @@ private:
             run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
+    /// Raises the bound on a plain problem by bounds that take longer than `bounds_of`.
+    void raise_bound_further(const stop_condition& stop) {
+        if (!is_plain_) return;
+        const stopwatch watch;
+        state_.try_strategy(structure, [&] {
+            state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), stop), storage_mix);
+            state_.raise_bound(lone_rank_bound(state_.problem(), state_.bound(), stop), lone_rank);
+        });
+        log_.add(structure, watch.seconds());
+    }
     void decide_single_device(stop_check stop) {
         const auto found = single_device(state_.problem(), stop);
         state_.raise_bound(found.bound, single_device_method);

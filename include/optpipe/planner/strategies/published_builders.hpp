@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -62,18 +63,18 @@ struct builder_parameters {
     /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, on a busy machine) was 0.6 % longer than
     /// v-auto's schedule. To find its schedule, v-auto then needed 1.3 s, and now needs 0.9 s.
     double slice_of_searches = 0.75;
-    /// Share, for all stoppable builders, of the time that remains after the constructive planner's few trials. Used in
-    /// problems with other storage options than `keep` and `offload`. With a share of a quarter, other searches have
-    /// most of the time, whatever the number of options. On fifty random problems with 2.4 s of processor time each,
-    /// twice this share for the most promising option made steps 0.1 % longer on average.
+    /// Shares of the remaining time in problems with other storage options than `keep` and `offload`. Stoppable
+    /// builders that don't search get `slice_with_options` together. The constructive planner's few trials with each
+    /// option then get `slice_of_quick`. Both show which options are promising. The trials are useful if no other
+    /// builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were better
+    /// with the trials, 16 plans were worse, and steps were 0.4 % shorter on average. Afterwards, builders with the
+    /// most promising option get `slice_of_searches`, so that they run to their end. If the problem isn't plain, they
+    /// get only `slice_with_options`: with `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer,
+    /// because `order-search` had too little time. Builders with other options get `slice_of_others`, so that most of
+    /// the time is left for strategies, whatever the number of options.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner with all storage options. The constructive planner
-    /// runs before all other builders. The few trials of the constructive planner show which options are promising.
-    /// Knowing these options is useful if no other builder finds a schedule that fits in memory. On sixty random models
-    /// with a second each, 19 plans were better with this share, 16 plans were worse, and steps were 0.4 % shorter on
-    /// average. On thirty models with 3 s each, 10 plans were better, 4 plans were worse, and steps were 0.1 % shorter.
-    /// The share itself isn't tuned.
-    double slice_of_quick = 0.5;
+    double slice_of_quick = 0.125;
+    double slice_of_others = 0.125;
     /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
     /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
     double to_offer = 2.0;
@@ -124,6 +125,8 @@ struct builder_job {
     std::string option{};
     /// Set for quick builders. Calls the builder with its effort, divided by the number of storage options.
     std::function<outcome<schedule>(const problem&, stop_check)> build_fully{};
+    /// Whether the builder has run to its end, not only to a deadline.
+    bool is_finished = false;
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
@@ -204,7 +207,7 @@ public:
         if (is_described_by_costs(state_.problem()))
             run_stoppable(threads, between.run_constructive);
         else
-            run_with_options(threads);
+            run_with_options(threads, between.run_constructive);
         return {std::move(results_), starts()};
     }
 
@@ -231,33 +234,53 @@ private:
                   builder_deadline(state_.limits(), with_.slice_of_searches), threads,
                   has_deadline() ? run_constructive : std::function<void()>{});
     }
-    /// Runs the stoppable builders with each storage option, the most promising options first. With a deadline, the
-    /// constructive planner runs once more, with all its effort.
-    void run_with_options(std::size_t threads) {
-        const auto until_quick = builder_deadline(state_.limits(), with_.slice_with_options * with_.slice_of_quick);
+    /// Runs the stoppable builders with each storage option. With a deadline, builders that don't search come first,
+    /// and the constructive planner runs with all its effort after its few trials.
+    void run_with_options(std::size_t threads, const std::function<void()>& run_constructive) {
+        if (has_deadline())
+            run_those(untried_first(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; })),
+                      builder_deadline(state_.limits(), with_.slice_with_options), threads);
         const auto most_quick = with_.most_cells / state_.problem().graph.cells();
         const auto quick = jobs_that([](const builder_job& j) { return j.quick; });
-        run_those(promising(quick, std::max(with_.most_options_searched, most_quick)), until_quick, threads);
-        auto which = jobs_that([](const builder_job& j) { return j.stoppable && !j.quick; });
+        run_those(untried_first(promising(quick, std::max(with_.most_options_searched, most_quick))),
+                  builder_deadline(state_.limits(), with_.slice_of_quick), threads);
+        auto unfinished = jobs_that([](const builder_job& j) { return j.stoppable && !j.quick && !j.is_finished; });
         if (has_deadline()) {
             for (const auto k : quick)
                 jobs_[k].build = jobs_[k].build_fully;
-            which.insert(which.begin(), quick.begin(), quick.end());
+            unfinished.insert(unfinished.begin(), quick.begin(), quick.end());
         }
-        run_those(promising(std::move(which), with_.most_options_searched),
-                  builder_deadline(state_.limits(), with_.slice_with_options), threads);
+        run_by_promise(promising(std::move(unfinished), with_.most_options_searched), threads,
+                       has_deadline() ? run_constructive : std::function<void()>{});
+    }
+    /// Runs sorted jobs, and the constructive planner at the same time. Jobs with the first option get more time.
+    void run_by_promise(const std::vector<std::size_t>& which, std::size_t threads,
+                        const std::function<void()>& run_constructive) {
+        const bool plain = is_plain(state_.problem());
+        const auto until =
+            builder_deadline(state_.limits(), plain ? with_.slice_of_searches : with_.slice_with_options);
+        const auto until_of_others = builder_deadline(state_.limits(), with_.slice_of_others);
+        const auto is_first = [&](std::size_t k) { return jobs_[k].option == jobs_[which.front()].option; };
+        run_those(
+            which, [&](std::size_t k) { return is_first(k) ? until : until_of_others; }, threads, run_constructive);
     }
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Starts `beside`, and runs the jobs `which` at the same time. Once all jobs have finished, offers only the best
-    /// schedule, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
+        run_those(
+            which, [until](std::size_t) { return until; }, threads, beside);
+    }
+    /// Starts `beside`, and runs the jobs `which` at the same time, each until `deadline_of(job)`. Once all jobs have
+    /// finished, offers only the best schedule, so that its builder is credited.
+    template <std::invocable<std::size_t> DeadlineOf>
+    void run_those(const std::vector<std::size_t>& which, DeadlineOf deadline_of, std::size_t threads,
+                   const std::function<void()>& beside) {
         const std::size_t others = beside ? 1 : 0;
         const auto one = [&](std::size_t i) {
             if (i < others) return beside();
-            build(which[i - others], until);
+            build(which[i - others], deadline_of(which[i - others]));
         };
         parallel::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
@@ -276,16 +299,28 @@ private:
     /// Sorts jobs by the best schedule with their storage option, so that the most promising jobs run first. If there
     /// is no deadline, keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
-        std::map<std::string, duration> best;
-        for (std::size_t k = 0; k < jobs_.size(); ++k) {
-            auto& objective = best.try_emplace(jobs_[k].option, duration::unlimited()).first->second;
-            objective = std::min(objective, results_[k].objective.value_or(duration::unlimited()));
-        }
+        const auto best = best_by_option();
         std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
             return best.at(jobs_[a].option) < best.at(jobs_[b].option);
         });
         if (!has_deadline()) keep_first_options(which, most_options);
         return which;
+    }
+    /// Moves jobs to the front if there is no schedule with their storage option yet.
+    [[nodiscard]] std::vector<std::size_t> untried_first(std::vector<std::size_t> which) const {
+        const auto best = best_by_option();
+        std::stable_partition(which.begin(), which.end(),
+                              [&](std::size_t k) { return best.at(jobs_[k].option).is_unlimited(); });
+        return which;
+    }
+    /// The best objective with each storage option. Unlimited without a schedule.
+    [[nodiscard]] std::map<std::string, duration> best_by_option() const {
+        std::map<std::string, duration> best;
+        for (std::size_t k = 0; k < jobs_.size(); ++k) {
+            auto& objective = best.try_emplace(jobs_[k].option, duration::unlimited()).first->second;
+            objective = std::min(objective, results_[k].objective.value_or(duration::unlimited()));
+        }
+        return best;
     }
     void keep_first_options(std::vector<std::size_t>& which, std::size_t most) {
         std::vector<std::string> kept;
@@ -327,6 +362,7 @@ private:
                 made = with_most_distinct_pairs(state_.problem(), *made, state_.limits().most_distinct_pairs);
         });
         const auto seconds = watch.seconds();
+        jobs_[k].is_finished = std::chrono::steady_clock::now() < until;
         result.seconds += seconds;
         if (made || made.why().reason != refusal_reason::does_not_apply) log_.add(result.method, seconds);
         const auto value = made ? value_of(state_.problem(), *made) : schedule_value{};
@@ -388,8 +424,9 @@ private:
 ///
 /// With other storage options, each builder runs with each option that all stages have. Among options that differ only
 /// in a transfer, only the first is tried, because the builder decides about the transfer. The constructive planner is
-/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner runs once more,
-/// with all its effort. Each option gets an equal share of the effort. The options with the best schedules come first.
+/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner then runs with
+/// all its effort, of which each option gets an equal share. The options with the best schedules come first, and
+/// builders with the very first option get the most time.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
