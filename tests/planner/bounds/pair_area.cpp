@@ -5,8 +5,10 @@
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/construct/merge_pairs.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/pair_optimum.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_pairs.hpp"
@@ -104,6 +106,35 @@ TEST_CASE("without limits, or if microbatches differ, the known bound is returne
 TEST_CASE("a stopped bound is the known one") {
     const stop_when at_once{[] { return true; }};
     CHECK(pair_area_bound(scarce(4, 16, 4.0, 4.5), duration{7.0}, at_once) == duration{7.0});
+}
+
+TEST_CASE("operations that take nearly no time are on the paths") {
+    per_stage<stage_costs> costs(3);
+    for (const stage s : costs.indices()) {
+        const duration each{s == stage{0} ? 1.0 : 1e-17};
+        costs[s] = {each, each, each, memory_size{1}, memory_size{0.5}};
+    }
+    problem p{any_graph{1, 4, placement::map<>{per_stage<rank>(3, rank{0})}}, costs};
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{2}, {}});
+    p.memory_limit[rank{0}] = memory_size{3};
+    CHECK(bound_of(p) == doctest::Approx(without_program(p).value()));
+}
+
+TEST_CASE("stashes that differ by less than the tolerance of memory") {
+    const stage_costs quick{duration{0.1}, duration{0.1}, duration{0.1}, memory_size{1}, {}};
+    per_stage<stage_costs> costs(3, quick);
+    costs[stage{0}].activation = memory_size{1.04};
+    costs[stage{2}].activation = memory_size{1e5};
+    per_stage<rank> ranks(3, rank{0});
+    ranks[stage{2}] = rank{1};
+    problem p{any_graph{2, 5, placement::map<>{ranks}}, costs};
+    p.p2p = hop_times<>{duration{10}};
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{0.3}, {}});
+    p.memory_limit[rank{0}] = memory_size{2};
+    const auto serial = simulate(p, one_at_a_time(p));
+    REQUIRE(serial);
+    REQUIRE(validate(p, *serial).empty());
+    CHECK(pair_area_bound(p, without_program(p)) <= objective_of(p, *serial));
 }
 
 TEST_CASE("no optimum with pairs is below the bound") {

@@ -22,49 +22,6 @@
 
 namespace optpipe::detail {
 
-/// The longest paths from one chain, with the chains on them. Each path connects operations of one microbatch.
-class traced_paths {
-public:
-    /// Contract: no operation takes no time, so the heads of chains increase along links.
-    traced_paths(const chain_system& c, const chain_paths& heads)
-        : c_{&c}, sorted_(c.length.size()), place_(sorted_), end_(sorted_.size()), before_(sorted_) {
-        std::iota(sorted_.begin(), sorted_.end(), std::size_t{0});
-        std::sort(sorted_.begin(), sorted_.end(),
-                  [&](std::size_t a, std::size_t b) { return heads.head(a) < heads.head(b); });
-        for (std::size_t i = 0; i < sorted_.size(); ++i)
-            place_[sorted_[i]] = i;
-    }
-    void start_at(std::size_t from) {
-        from_ = from;
-        std::fill(end_.begin(), end_.end(), -std::numeric_limits<double>::infinity());
-        end_[from] = c_->length[from];
-        for (std::size_t i = place_[from]; i < sorted_.size(); ++i)
-            for (const auto& next : c_->links[1][sorted_[i]])
-                if (const double end = end_[sorted_[i]] + next.lag + c_->length[next.chain]; end > end_[next.chain]) {
-                    end_[next.chain] = end;
-                    before_[next.chain] = sorted_[i];
-                }
-    }
-    /// The length of the path from the start of the first operation to the end of the operation of chain `to`.
-    [[nodiscard]] double length(std::size_t to) const { return end_[to]; }
-    /// Visits the chains on the path to chain `to`, which is the first visited.
-    template <class Visit> void for_each_chain(std::size_t to, Visit visit) const {
-        for (; to != from_; to = before_[to])
-            visit(to);
-        visit(from_);
-    }
-
-private:
-    const chain_system* c_;
-    /// All chains, such that links lead to later chains, and the position of each chain in this list.
-    std::vector<std::size_t> sorted_;
-    std::vector<std::size_t> place_;
-    std::vector<double> end_;
-    /// The chain before each chain on the longest path from chain `from_`.
-    std::vector<std::size_t> before_;
-    std::size_t from_ = 0;
-};
-
 /// A linear program about the work and the memory of all ranks. The program decides how many microbatches each pair of
 /// two stages runs. The optimum is at most the objective of any valid schedule. All microbatches are equal.
 ///
@@ -91,8 +48,8 @@ class pair_area_program {
 public:
     /// Contract: `known` is a lower bound on the objective. The problem has pairs, and equal microbatches.
     pair_area_program(const problem& p, double known)
-        : p_{&p}, known_{known}, maker_{p}, c_{&maker_.made()}, paths_{*c_}, traced_{*c_, paths_},
-          is_forward_(c_->length.size(), false), gradient_of_(is_forward_.size()) {
+        : p_{&p}, known_{known}, maker_{p}, c_{&maker_.made()}, paths_{*c_}, is_forward_(c_->length.size(), false),
+          gradient_of_(is_forward_.size()) {
         std::iota(gradient_of_.begin(), gradient_of_.end(), std::size_t{0});
         for (const stage s : p.graph.all_stages()) {
             is_forward_[maker_.chain_of(forward(s, first))] = true;
@@ -102,8 +59,10 @@ public:
         for (const auto& each : p.overlaps)
             add_pair(each);
     }
-    /// About the number of entries of the linear program.
-    [[nodiscard]] std::size_t size() const { return pairs_.size() * 2 * c_->devices.size(); }
+    /// About the number of entries of the linear program, plus the number of steps to find all paths.
+    [[nodiscard]] std::size_t size() const {
+        return pairs_.size() * 2 * c_->devices.size() + p_->graph.stages() * c_->length.size();
+    }
 
     /// A lower bound on the objective, at least `known`.
     [[nodiscard]] double solve() {
@@ -318,15 +277,12 @@ private:
         found.growth.assign(c_->length.size(), 0.0);
         std::vector<memory_size> sizes;
         const auto held = holdings_of(r, until_gradient);
-        for (std::size_t i = 0; i < held.size(); ++i) {
-            const auto& [from, to, size] = held[i];
-            if (i == 0 || from != held[i - 1].from) traced_.start_at(from);
-            found.area += size * static_cast<double>(c_->count[from]) * traced_.length(to);
-            const double each = size;
-            traced_.for_each_chain(to, [&](std::size_t chain) { found.growth[chain] += each; });
-            sizes.emplace_back(size);
-            found.head = std::min(found.head, paths_.head(from));
-            found.tail = std::min(found.tail, time_after(to));
+        for (const auto& h : held) {
+            found.area += h.size * static_cast<double>(c_->count[h.from]) * paths_.lifespan(h.from, h.to);
+            paths_.for_each_chain_back(h.from, h.to, [&](std::size_t chain) { found.growth[chain] += h.size; });
+            sizes.emplace_back(h.size);
+            found.head = std::min(found.head, paths_.head(h.from));
+            found.tail = std::min(found.tail, time_after(h.to));
         }
         if (held.empty()) return found;
         if (c_->span) found.head = found.tail = 0.0;
@@ -391,7 +347,6 @@ private:
     chain_maker maker_;
     const chain_system* c_;
     chain_paths paths_;
-    traced_paths traced_;
     std::vector<char> is_forward_;
     /// For the chain of a W, the chain of its I. For any other chain, the chain itself.
     std::vector<std::size_t> gradient_of_;

@@ -42,6 +42,13 @@ public:
                 raise_end(place_[next.chain] - place_[from], ends_[passed_] + next.lag + c_->length[next.chain]);
         return ends_[at];
     }
+    /// Visits the chains on the path that `lifespan(from, to)` has found, from `to` back to `from`.
+    template <class Visit> void for_each_chain_back(std::size_t from, std::size_t to, Visit visit) {
+        lifespan(from, to);
+        for (std::size_t at = place_[to] - place_[from]; at > 0; at = before_[at])
+            visit(sorted_[place_[from] + at]);
+        visit(from);
+    }
 
 private:
     /// Sorts the chains so that links lead to later chains. Chains that are connected by links are next to each other.
@@ -71,14 +78,20 @@ private:
         from_ = from;
         passed_ = 0;
         ends_.assign(1, c_->length[from]);
+        before_.assign(1, 0);
     }
     void cover(std::size_t at) {
         constexpr double not_reached = -std::numeric_limits<double>::infinity();
-        if (at >= ends_.size()) ends_.resize(at + 1, not_reached);
+        if (at < ends_.size()) return;
+        ends_.resize(at + 1, not_reached);
+        before_.resize(at + 1, 0);
     }
+    /// Contract: the link to position `at` comes from position `passed_`.
     void raise_end(std::size_t at, double end) {
         cover(at);
-        ends_[at] = std::max(ends_[at], end);
+        if (end <= ends_[at]) return;
+        ends_[at] = end;
+        before_[at] = passed_;
     }
 
     const chain_system* c_;
@@ -92,6 +105,8 @@ private:
     std::size_t from_ = 0;
     std::size_t passed_ = 0;
     std::vector<double> ends_{};
+    /// `before_[i]` is the position, counted like i, of the chain before on that path.
+    std::vector<std::size_t> before_{};
 };
 
 } // namespace optpipe::detail

@@ -24,7 +24,7 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
     const double most = times_in(size, room + slack);
     if (from + 1 == sizes.size()) return most * size;
     memory_size best{};
-    for (double n = 0.0; n <= most && best + slack < room; ++n) {
+    for (double n = 0.0; n <= most && best < room; ++n) {
         const auto taken = n * size;
         best = std::max(best, taken + fill(sizes, from + 1, room - taken, slack));
     }
