@@ -22,9 +22,9 @@ namespace optpipe {
 ///
 /// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
 /// `options.start` isn't used. `progress` is called only while one partition, the most promising one, is planned for
-/// longer. If no tried partition has memory for one microbatch at a time, returns the refusal of the partition that
-/// lacks the least memory. The refusal names the rank that lacks the most memory. Throws `input_error` if `validate`
-/// rejects the problem.
+/// longer. The schedules of this partition may be longer than the best plan of another partition. If no tried partition
+/// has memory for one microbatch at a time, returns the refusal of the partition that lacks the least memory. The
+/// refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// Divides the layers among the stages of one pipeline, `p`. The stages stay on their ranks.

@@ -220,6 +220,27 @@ TEST_CASE("for span, frozen layers don't wait for gradients of other ranks") {
     CHECK(bound_of(p).value() <= 40.0 * (1.0 + precision));
 }
 
+TEST_CASE("for span, a rank with a frozen first stage is done after the gradients of its second stage") {
+    partition_problem p;
+    p.layers = {layer(40, 0, 0, 0), layer(1, 18, 0.001, 0), layer(1, 1, 0.001, 0), layer(5, 5, 0.001, 0)};
+    p.layers.front().costs.gradients = gradient_kind::none;
+    auto on = pipeline(stages_of_rank::loop, 2, 8, memory_size::unlimited());
+    on.objective = objective_kind::span;
+    on.split_backward = false;
+    p.pipelines = {on};
+    CHECK(bound_of(p).value() <= 340.002 * (1.0 + precision)); // the optimum of the only partition
+
+    p.layers = {layer(1, 0, 0, 0),     layer(40, 0, 0, 0),    layer(1, 9, 0.001, 0),
+                layer(1, 9, 0.001, 0), layer(1, 1, 0.001, 0), layer(5, 5, 0.001, 0)};
+    for (const std::size_t frozen : {0, 1})
+        p.layers[frozen].costs.gradients = gradient_kind::none;
+    on = pipeline(stages_of_rank::v, 3, 8, memory_size::unlimited());
+    on.objective = objective_kind::span;
+    on.split_backward = false;
+    p.pipelines = {on};
+    CHECK(bound_of(p).value() <= 341.002 * (1.0 + precision)); // a schedule of the only partition
+}
+
 TEST_CASE("a bound comes with a division that may come near it") {
     for (const auto which : {stages_of_rank::one, stages_of_rank::loop, stages_of_rank::v}) {
         const auto p = equal_layers(9, pipeline(which, 2, 8, memory_size::unlimited()));

@@ -448,7 +448,9 @@ private:
         loads[0].pace_later = std::max({between.any(), loads[1].forward, loads[1].gradient, after.any()});
         loads[1].pace_before = std::max({before.forward, loads[0].forward, between.forward});
         loads[1].pace_later = after.any();
-        loads[1].pace_after = std::max({before.gradient, loads[0].gradient, between.gradient});
+        // For span, the rank is done after the gradients of its second stage if its first stage is frozen.
+        const bool is_last = !has_heads_ && first.own.gradient <= duration{};
+        if (!is_last) loads[1].pace_after = std::max({before.gradient, loads[0].gradient, between.gradient});
         return loads;
     }
     /// Whether the rank may do the work of a first stage, and of a second stage if there is one.

@@ -42,16 +42,17 @@ struct stage_load {
 /// 1. Windows. The kinds of work of a rank are in the sequence F0, F1, gradients of 1, gradients of 0. Along the
 ///    sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins when
 ///    kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
-///    before i and after j. Outside the window, operations of one kind start at least a pace apart. Before the window,
-///    the pace is the longest operation that a microbatch passes before the kind. After the window, the pace is the
-///    longest operation that a microbatch passes after the kind. If forwards of a stage run before the window, but the
-///    stage's gradients don't, the stashes of the forwards fit in memory together when the window begins. If gradients
-///    of a stage run after the window, but the stage's forwards don't, the stashes of the gradients fit in memory
-///    together when the window ends. Before a window, only microbatches that hold a stash of the first stage when the
-///    window begins have passed the second stage. After a window, only microbatches that hold a stash of the first
-///    stage when the window ends still have to pass the second stage. If j isn't before i, the window can't be
-///    reversed, because operations of kind i run in it. If j is before i, the window may be reversed, and a reversed
-///    window refutes nothing. W may run after every kind j, unless the window ends with the step.
+///    before i and after j. Before the window, the pace is the longest operation that a microbatch passes before the
+///    kind, and the k-th operation of the kind starts at least k − 1 paces after the first may start. After the window,
+///    the pace is the longest operation that a microbatch passes after the kind, and the same holds backwards. If
+///    forwards of a stage run before the window, but the stage's gradients don't, the stashes of the forwards fit in
+///    memory together when the window begins. If gradients of a stage run after the window, but the stage's forwards
+///    don't, the stashes of the gradients fit in memory together when the window ends. Before a window, only
+///    microbatches that hold a stash of the first stage when the window begins have passed the second stage. After a
+///    window, only microbatches that hold a stash of the first stage when the window ends still have to pass the second
+///    stage. If j isn't before i, the window can't be reversed, because operations of kind i run in it. If j is before
+///    i, the window may be reversed, and a reversed window refutes nothing. W may run after every kind j, unless the
+///    window ends with the step.
 /// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
