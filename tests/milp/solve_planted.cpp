@@ -112,32 +112,17 @@ TEST_CASE("a model is infeasible where the tolerance ends, not before") {
     }
 }
 
-TEST_CASE("a model is unbounded even if its relaxation's points are too far away to be computed") {
-    const auto m = reported("unbounded_832");
-    for (const std::size_t threads : {1U, 2U})
-        for (const bool presolve : {true, false}) {
-            CAPTURE(threads);
-            CAPTURE(presolve);
-            solve_options options;
-            options.threads = threads;
-            options.presolve = presolve;
-            options.node_limit = 10'000; // the search had no end
-            const auto found = solve(m, options);
-            REQUIRE(status_of(found.why) == "unbounded");
-            CHECK(check(m, *found.incumbent).empty());
-            CHECK(found.bound == -std::numeric_limits<double>::infinity());
-        }
-}
-
-TEST_CASE("a search ends if its relaxations give no points, and claims nothing") {
-    const auto m = reported("endless_540087");
+TEST_CASE("no number that stands in for infinity proves anything") {
+    const auto m = reported("open_832");
     for (const std::size_t threads : {1U, 2U}) {
         CAPTURE(threads);
         solve_options options;
         options.threads = threads;
-        options.node_limit = 20'000;
+        options.time_limit = std::chrono::seconds{2};
         const auto found = solve(m, options);
-        CHECK(found.why == termination{stopped{limit::numerics}});
+        const bool is_honest =
+            std::holds_alternative<unbounded>(found.why) || std::holds_alternative<stopped>(found.why);
+        CHECK_MESSAGE(is_honest, status_of(found.why));
         CHECK(found.bound == -std::numeric_limits<double>::infinity());
     }
 }

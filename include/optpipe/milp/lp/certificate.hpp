@@ -110,7 +110,8 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 }
 
 /// Whether `direction` proves unboundedness: a move along it lowers the cost, and no row or bound stops the move. Rates
-/// up to `tolerance` times the size of their terms count as 0.
+/// of rows up to `tolerance` times the size of their terms count as 0. A column that moves towards a finite bound counts
+/// as still if its rate is at most `tolerance` times the largest rate.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;
@@ -128,6 +129,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
         const double rate = direction[j];
         if (!std::isfinite(rate) || ends(rate, program.column_lower[j], program.column_upper[j], tolerance * most))
             return false;
+        if (ends(rate, program.column_lower[j], program.column_upper[j], 0.0)) continue;
         gain += program.cost[j] * rate;
         gains += std::abs(program.cost[j] * rate);
         for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e) {

@@ -27,7 +27,7 @@ namespace optpipe::milp::search {
 
 enum class root_outcome : unsigned char {
     closed,    ///< no point is left below the cutoff
-    unbounded, ///< the relaxation is unbounded, or has no points
+    unbounded, ///< the relaxation is unbounded
     open,
     stopped,
 };
@@ -320,8 +320,6 @@ private:
             offer_point();
             return root_outcome::unbounded;
         }
-        if (status == lp_status::numerical_trouble && lp_->is_unbounded(*context_->limits))
-            return root_outcome::unbounded;
         if (status == lp_status::infeasible)
             return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
         raise(lp_->bound());

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
-#include "optpipe/milp/lp/improving_direction.hpp"
-#include "optpipe/milp/lp/options.hpp"
 #include "optpipe/milp/lp/simplex.hpp"
 #include "optpipe/milp/search/control.hpp"
 #include "optpipe/milp/search/problem.hpp"
@@ -44,7 +42,7 @@ namespace optpipe::milp::search {
 class relaxation {
 public:
     relaxation(const problem& p, std::uint64_t seed)
-        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, options_{options_for(seed)}, solver_{program_of(p), options_},
+        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, solver_{program_of(p), options_for(seed)},
           bytes_without_factors_{solver_.working_bytes()} {}
 
     [[nodiscard]] simplex& solver() { return solver_; }
@@ -68,20 +66,18 @@ public:
     /// noise. If the relaxation is feasible only after the sides are moved, the relaxation's point may violate the
     /// original sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
-        auto limits = limits_of(c);
+        simplex_limits limits;
         limits.iterations = iterations;
         limits.cutoff = cutoff;
+        limits.stop = c.token();
+        limits.deadline = c.deadline();
+        limits.memory = most_bytes(c.memory_left_for_one());
         const auto before = solver_.iterations();
         auto status = solver_.solve(limits);
         if (status == lp_status::infeasible && !is_clearly_infeasible()) status = solve_wider(limits);
         c.count_iterations(solver_.iterations() - before);
         if (status == lp_status::stopped && solver_.working_bytes() > limits.memory) c.end(limit::memory);
         return status;
-    }
-    /// Whether the relaxation is unbounded if it has a point. The answer needs no point: the points may be so far away
-    /// that `solve` can't compute them within the tolerances.
-    [[nodiscard]] bool is_unbounded(const control& c) const {
-        return improving_direction(solver_.program(), options_, limits_of(c)).has_value();
     }
     /// Number of bytes, including the memory for factorizing a basis.
     [[nodiscard]] std::size_t bytes() const {
@@ -165,13 +161,6 @@ private:
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
         return left == unlimited ? unlimited : solver_.working_bytes() + static_cast<std::size_t>(growth);
     }
-    [[nodiscard]] simplex_limits limits_of(const control& c) const {
-        simplex_limits limits;
-        limits.stop = c.token();
-        limits.deadline = c.deadline();
-        limits.memory = most_bytes(c.memory_left_for_one());
-        return limits;
-    }
     [[nodiscard]] bool is_clearly_infeasible() const {
         const auto ray = solver_.infeasibility_ray();
         const auto& lp = solver_.program();
@@ -206,7 +195,6 @@ private:
     const problem* problem_;
     std::vector<double> lower_, upper_;
     extra_rows cuts_;
-    simplex_options options_;
     simplex solver_;
     std::size_t bytes_without_factors_;
 };

@@ -48,11 +48,6 @@ struct tree_worker_parameters {
     /// Longest pause between two requests for user cuts, in nodes. A worker pauses its requests if the last request
     /// gave no cuts. Each pause is about twice as long as the previous pause.
     std::size_t longest_pause = 31;
-    /// A node is blind if no point of its relaxation tells on which column to branch. A worker branches at blind nodes
-    /// while their number is at most `most_blind`, or at most the share 1 / `blind_divisor` of all nodes. Branching at
-    /// blind nodes halves domains, which seldom ends if the domains are large.
-    std::size_t most_blind = 1000;
-    std::size_t blind_divisor = 2;
 };
 
 /// One worker of branch and bound on relaxations. A worker dives from a node, and returns the open nodes that it
@@ -372,13 +367,12 @@ private:
     }
 
     /// Branches on the first unfixed integer variable when the relaxation has given no point. The branches halve the
-    /// variable's domain. The node stays unresolved if its infinite domain would be divided at a huge value, or if too
-    /// many nodes had no point. The bound of the search never rises above the bound of an unresolved node, because the
-    /// node may still have points.
+    /// variable's domain. If the domain is infinite and would be divided at a huge value, the node stays unresolved.
+    /// The bound of the search never rises above the bound of an unresolved node, because the node may still have
+    /// points.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
-        const bool ends = ++blind_ > std::max(with_.most_blind, nodes_ / with_.blind_divisor);
-        for (std::size_t j = 0; j < d.columns() && !ends; ++j) {
+        for (std::size_t j = 0; j < d.columns(); ++j) {
             if (!context_->instance->is_integer(j) || d.is_fixed(j)) continue;
             const double middle = std::isfinite(d.width(j))   ? 0.5 * (d.lower(j) + d.upper(j))
                                   : std::isfinite(d.lower(j)) ? 2.0 * std::max(d.lower(j), 1.0)
@@ -415,7 +409,6 @@ private:
     std::shared_ptr<const basis> start_;
     double unresolved_ = infinity;
     std::size_t nodes_ = 0;
-    std::size_t blind_ = 0; ///< number of processed blind nodes
     std::size_t cuts_of_root_;
     std::size_t next_separation_ = 0;
     std::size_t separation_pause_ = 0;
