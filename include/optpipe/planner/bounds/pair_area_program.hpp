@@ -279,7 +279,7 @@ private:
         const auto held = holdings_of(r, until_gradient);
         for (const auto& h : held) {
             found.area += h.size * static_cast<double>(c_->count[h.from]) * paths_.lifespan(h.from, h.to);
-            paths_.for_each_chain_back(h.from, h.to, [&](std::size_t chain) { found.growth[chain] += h.size; });
+            paths_.for_each_chain_back(h.to, [&](std::size_t chain) { found.growth[chain] += h.size; });
             sizes.emplace_back(h.size);
             found.head = std::min(found.head, paths_.head(h.from));
             found.tail = std::min(found.tail, time_after(h.to));

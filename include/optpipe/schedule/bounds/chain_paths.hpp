@@ -42,12 +42,13 @@ public:
                 raise_end(place_[next.chain] - place_[from], ends_[passed_] + next.lag + c_->length[next.chain]);
         return ends_[at];
     }
-    /// Visits the chains on the path that `lifespan(from, to)` has found, from `to` back to `from`.
-    template <class Visit> void for_each_chain_back(std::size_t from, std::size_t to, Visit visit) {
-        lifespan(from, to);
-        for (std::size_t at = place_[to] - place_[from]; at > 0; at = before_[at])
-            visit(sorted_[place_[from] + at]);
-        visit(from);
+    /// Visits the chains on the path that `lifespan(from, to)` has found, from `to` back to `from`. Contract: the last
+    /// call of `lifespan` had the same `to`.
+    template <class Visit> void for_each_chain_back(std::size_t to, Visit visit) const {
+        const std::size_t first = place_[from_];
+        for (std::size_t at = place_[to] - first; at > 0; at = before_[at])
+            visit(sorted_[first + at]);
+        visit(from_);
     }
 
 private:
