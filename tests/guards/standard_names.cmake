@@ -25,7 +25,7 @@ names_of(cmath
 )
 names_of("cmath;cstdlib" abs)
 names_of(compare partial_ordering strong_ordering)
-names_of(concepts convertible_to copyable default_initializable integral movable predicate regular same_as signed_integral)
+names_of(concepts convertible_to copyable default_initializable integral invocable movable predicate regular same_as signed_integral)
 names_of(condition_variable condition_variable condition_variable_any)
 names_of(cstddef byte max_align_t ptrdiff_t size_t to_integer)
 names_of(cstdint int32_t int64_t int8_t intptr_t uint32_t uint64_t uint8_t uintptr_t)
