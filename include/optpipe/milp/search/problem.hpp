@@ -17,9 +17,9 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model, but for any values of the integer variables, some best point has an
-    /// integral value in this column. In propagation and learning, an implied column is treated like an integer. The
-    /// search never branches on an implied column.
+    /// The column is continuous in the model. Some best point has an integral value in this column, for any values of
+    /// the integer variables. An implied column is treated like an integer in propagation and learning. The search
+    /// never branches on an implied column.
     implied,
 };
 

@@ -241,17 +241,16 @@ private:
         terms at_begin{{begin, 1.0}};
         add_pairs_of(r, at_begin, [&](const stage_pair& pair) { return -c_->length[pair.forward]; });
         at_least(std::move(at_begin), idle_at_begin(r) - forwards);
-        at_least({{begin, 1.0}}, idle_at_begin(r) - most_forwards_in_memory(r));
+        if (c_->devices[r].limited) at_least({{begin, 1.0}}, idle_at_begin(r) - most_forwards_in_memory(r));
         terms at_end{{begin + 1, 1.0}};
         add_pairs_of(r, at_end, [&](const stage_pair& pair) {
             return -c_->length[pair.gradient] - length_of_weight(pair.weight);
         });
         at_least(std::move(at_end), idle_at_end(r) - (work - forwards));
     }
-    /// The longest time that the rank can run forwards before its first backward.
+    /// The longest time that the rank can run forwards before its first backward. Contract: its memory is limited.
     [[nodiscard]] double most_forwards_in_memory(std::size_t r) const {
         const auto& on = c_->devices[r];
-        if (!on.limited) return std::numeric_limits<double>::infinity();
         std::vector<double> taken(c_->length.size(), 0.0);
         for (const auto& h : on.holdings)
             if (c_->rank_of[h.to] == r && !is_forward_[h.to]) taken[h.from] += h.size;
