@@ -10,13 +10,13 @@
 
 namespace optpipe {
 
-/// Types whose values can be parts of a text: texts and integers, except `bool` and `char`.
+/// Types that can be parts of a text: strings and integers, except `bool` and `char`.
 template <class T>
 concept text_part = std::convertible_to<const T&, std::string_view> ||
     (std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>);
 
-/// A text of at most `Capacity` bytes that is stored inside the object, so it can be part of a constant. A longer text
-/// is cut between two UTF-8 characters, and ends with dots.
+/// A text of at most `Capacity` bytes, stored inside the object. A longer text is cut between two UTF-8 characters, and
+/// ends with dots.
 template <std::size_t Capacity> class bounded_text {
     static constexpr std::string_view dots = "...";
     static_assert(Capacity > dots.size());

@@ -12,8 +12,7 @@ namespace optpipe {
     return text.starts_with(mark) ? text.substr(mark.size()) : text;
 }
 
-/// Whether the text begins with a byte order mark of UTF-16. PowerShell writes this mark when it redirects output to a
-/// file.
+/// Whether the text begins with a byte order mark of UTF-16.
 [[nodiscard]] constexpr bool is_utf16(std::string_view text) {
     return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
 }

@@ -4,9 +4,8 @@
 
 /// OPTPIPE_INLINE marks the functions that are compiled once in the library of `optpipe::compiled`. OPTPIPE_INLINE
 /// functions are defined where OPTPIPE_DEFINES(unit) is 1. Without OPTPIPE_COMPILED, OPTPIPE_DEFINES(unit) is 1
-/// everywhere. With OPTPIPE_COMPILED, OPTPIPE_DEFINES(unit) is 1 only in the library's source that sets
-/// OPTPIPE_COMPILING to OPTPIPE_UNIT_<unit>. In a header, OPTPIPE_DEFINES(unit) also guards the includes that only the
-/// definitions need.
+/// everywhere. With OPTPIPE_COMPILED, OPTPIPE_DEFINES(unit) is 1 in a single source of the library. In a header,
+/// OPTPIPE_DEFINES(unit) also guards includes for the definitions.
 #if defined(OPTPIPE_COMPILED)
 #define OPTPIPE_INLINE
 #define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING == OPTPIPE_UNIT_##unit)

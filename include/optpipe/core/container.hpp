@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// A sequence of at most `Capacity` elements. The elements are stored inside the object, so it can be a constexpr
-/// variable. If the capacity is dynamic, the sequence is a vector.
+/// A sequence of at most `Capacity` elements. The elements are stored inside the object. If the capacity is dynamic,
+/// the sequence is a vector.
 template <class T, auto Capacity> class basic_bounded_vector {
 public:
     using value_type = T;

@@ -6,9 +6,8 @@
 
 namespace optpipe {
 
-/// Thrown when a contract is broken. A broken contract is a mistake in the program, so callers don't have to handle
-/// this exception. A search catches contract errors around each strategy, so a mistake in one strategy doesn't lose the
-/// results of the others.
+/// Thrown when a contract is broken. A broken contract is a mistake in the program. Callers don't have to handle this
+/// exception. A search catches contract errors of each strategy.
 class contract_error : public std::logic_error {
 public:
     using std::logic_error::logic_error;
@@ -21,8 +20,7 @@ public:
 
 namespace detail {
 
-// Deliberately not constexpr, so that a broken contract in a constant expression becomes a compile error that shows the
-// sentence.
+// Not constexpr: in a constant expression, a broken contract becomes a compile error that shows the sentence.
 [[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 
 } // namespace detail

@@ -7,9 +7,8 @@
 
 namespace optpipe {
 
-/// The time `limit` after `start`, or `start` itself for a negative limit. A limit that isn't a number, or exceeds half
-/// of the clock's range (146 years), means that there is no deadline. Without a deadline, the result is the latest time
-/// that the clock can represent.
+/// Returns `start + limit`, or `start` if the limit is negative. There is no deadline if the limit is NaN or above half
+/// of the clock's range (146 years). Without a deadline, the result is the latest time that the clock can represent.
 [[nodiscard]] inline std::chrono::steady_clock::time_point deadline_after(std::chrono::steady_clock::time_point start,
                                                                           std::chrono::duration<double> limit) {
     using clock = std::chrono::steady_clock;

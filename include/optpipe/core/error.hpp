@@ -10,13 +10,13 @@
 
 namespace optpipe {
 
-/// Root of all exceptions that this library throws, except `contract_error`, which reports a mistake in the program.
+/// The base of all exceptions of this library, except `contract_error`.
 class error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// An error in input data: where it is, and why it is an error.
+/// An error in input data: its place and its reason.
 struct violation {
     std::string place;
     std::string reason;

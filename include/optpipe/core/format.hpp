@@ -11,7 +11,7 @@
 namespace optpipe {
 
 /// Formats a number for people to read: at most `digits` significant digits, no trailing zeros, independent of the
-/// locale. Large numbers up to 1e15, such as bytes and microseconds, are written out. Larger numbers have an exponent.
+/// locale. Numbers up to 1e15 are written out. Larger numbers have an exponent.
 inline std::string format_number(double value, int digits = 6) {
     constexpr double least_with_exponent = 1e15;
     std::array<char, 64> buffer{};
@@ -24,8 +24,7 @@ inline std::string format_number(double value, int digits = 6) {
     std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
     text.resize(e);
     std::erase(text, '.');
-    // `to_chars` has written an exponent instead of the last digits before the decimal point. The digits that
-    // `to_chars` has omitted are zeros.
+    // `to_chars` has written an exponent. The digits that `to_chars` has omitted are zeros.
     text.resize(exponent + (value < 0.0 ? 2 : 1), '0');
     return text;
 }

@@ -22,10 +22,10 @@ enum class refusal_reason {
 /// The reason why there is no schedule. A missing schedule is an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// States the condition that isn't met, as a sentence without a full stop. Numbers can be inserted, even in
-    /// constant expressions, as in `{"takes at most ", most, " microbatches"}`.
+    /// A sentence that states the unmet condition, without a full stop. Numbers can be inserted: `{"takes at most ",
+    /// most, " microbatches"}`.
     bounded_text<200> sentence{};
-    /// The rank that lacks memory, or whose order can't be executed.
+    /// The rank that lacks memory, or the rank with the order that can't be executed.
     optpipe::rank rank{};
     /// The least memory that the rank would need, and the rank's limit. Set only if memory is short.
     memory_size needed{};
@@ -60,8 +60,8 @@ private:
     refusal why_;
 };
 
-/// A value, or the reason why there is none. `std::variant` can't replace this class, because clang 14 doesn't allow
-/// variants in constant expressions.
+/// A value, or the reason why there is none. This class isn't a `std::variant`, because clang 14 has no constexpr
+/// variants.
 template <class T> class outcome {
 public:
     constexpr outcome() = default;

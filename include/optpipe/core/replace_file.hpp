@@ -45,7 +45,7 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The id of the process that made the temporary file of this name, or 0 if the name isn't that of a temporary file.
+/// Returns the process id in the name of a temporary file, or 0 for other names.
 [[nodiscard]] inline long maker_of(std::string_view name) {
     if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());
@@ -64,15 +64,16 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // A temporary file may belong to a process on another machine or in another container. A process elsewhere
-        // can't be seen from here, but it holds the lock of its file.
+        // A temporary file may belong to a process on another machine or in another container. Processes elsewhere
+        // can't be seen from here, but they hold the lock of their file.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);
     }
 }
 
-/// A new file in a folder, removed on destruction unless it has replaced another file. Functions that fail set `errno`.
+/// A new file in a folder. The destructor removes the file unless it has replaced another file. Functions that fail set
+/// `errno`.
 class temporary_file {
 public:
     explicit temporary_file(const std::filesystem::path& folder) { create(folder); }
@@ -90,7 +91,7 @@ public:
     [[nodiscard]] bool write(std::string_view content) {
         return write_all(file_.get(), content) && flush_to_disk(file_.get()) && close_checked(file_);
     }
-    /// Renames the file to `target` atomically, so that a reader finds either the old file or the complete new one.
+    /// Atomically renames the file to `target`. A reader finds the old file or the complete new file.
     [[nodiscard]] bool replace(const std::filesystem::path& target) {
         std::error_code failure;
         std::filesystem::rename(path_, target, failure);

@@ -1,7 +1,6 @@
 #pragma once
 
-// Every header includes this file, directly or indirectly, before its first line of code, so that an old language
-// standard causes only this error. MSVC keeps __cplusplus at 199711 unless told otherwise.
+// Every header includes this file first. MSVC keeps __cplusplus at 199711 unless told otherwise.
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
 #error "OptPipe needs C++20: compile with -std=c++20 (MSVC: /std:c++20), or link its CMake targets, which ask for it"
 #include "optpipe/core/C++20"
@@ -19,8 +18,7 @@
 #include "optpipe/core/exceptions"
 #endif
 
-// Unless told otherwise, <windows.h> defines the macros `min` and `max`, and calls of `std::min` and `std::max` no
-// longer compile.
+// <windows.h> defines the macros `min` and `max`, which break calls of `std::min` and `std::max`.
 #if defined(min) || defined(max)
 #error "OptPipe needs the names min and max: define NOMINMAX before <windows.h>, or #undef both"
 #include "optpipe/core/min_and_max"

@@ -34,8 +34,8 @@ private:
     Predicate predicate_;
 };
 
-/// Asks a stop token (perhaps with a deadline) or a condition whether a computation should stop. A default-constructed
-/// check never stops. Works in constant expressions. Borrows the token or the condition.
+/// Tells a computation when to stop: asks a stop token, a deadline or a condition. A default-constructed check never
+/// stops. Works in constant expressions. Borrows the token or the condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;

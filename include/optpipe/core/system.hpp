@@ -86,9 +86,8 @@ inline void sleep_precisely() {
 #endif
 }
 
-/// Processor time, in seconds, of the thread that creates the clock. Other threads may read the clock as long as the
-/// thread that created it lives. On systems without a clock of processor time, the clock gives the wall-clock time, as
-/// if the thread never slept.
+/// Processor time, in seconds, of the thread that creates the clock. Other threads may read the clock while that thread
+/// lives. Without a clock of processor time, the wall-clock time is used.
 class thread_clock {
 public:
 #if defined(__linux__)

@@ -16,8 +16,8 @@ struct tolerance {
     }
 };
 
-/// `all / part` rounded down to an integer, as a double because it may exceed any integer type. `all` and `part` must
-/// be above 0. Works in constant expressions.
+/// `all / part` rounded down, as a double because an integer type could overflow. `all` and `part` must be above 0.
+/// Works in constant expressions.
 template <class Tag> [[nodiscard]] constexpr double times_in(quantity<Tag> part, quantity<Tag> all) {
     constexpr double beyond_fractions = 0x1p53;
     const double times = all / part;

@@ -11,9 +11,9 @@
 
 namespace optpipe::learning {
 
-/// A heap of variables whose first element is the most active variable (VSIDS, by Moskewicz and others, 2001). A
-/// variable is more active if it occurs in more conflicts, and recent conflicts count more than earlier ones. Ties go
-/// to the lowest index.
+/// A heap of variables. The first element is the most active variable (VSIDS, Moskewicz and others, 2001). Each
+/// conflict makes its variables more active. Recent conflicts count more than earlier conflicts. Ties go to the lowest
+/// index.
 class vsids {
 public:
     explicit vsids(std::size_t variables) : activity_(variables, 0.0), place_(variables, absent) {}

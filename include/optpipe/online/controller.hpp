@@ -26,23 +26,22 @@ namespace optpipe {
 struct online_plan {
     optpipe::problem problem{};
     std::shared_ptr<const optpipe::schedule> schedule{};
-    /// Step times of this plan and of the plan in use, with the same costs, in the problem's unit.
+    /// Step times of this plan and of the plan in use, in the problem's unit.
     duration objective{};
     duration present{};
     std::string method{};
 };
 
-/// Makes the decisions of rank 0 during training. Maintains the current costs of operations, and decides when to plan
-/// again and which plan is worth a switch. The controller has no access to ranks or clocks. The caller of the
-/// controller reports steps and asks for plans.
+/// Makes the decisions of rank 0 during training. Maintains the costs of operations, and decides when to plan again and
+/// when to switch. The controller has no access to ranks or clocks. The caller of the controller reports steps and asks
+/// for plans.
 ///
-/// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
-/// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
-/// measured steps, the controller plans again with the measured costs, if they differ from the given costs. After each
-/// further measured step, a statistical test (`drift`) compares the costs measured in the last steps with the costs
-/// used for planning. If the changes may be worth a switch, a new window is measured. A search with the new costs then
-/// starts from the plan in use. If a window has too few samples of rare transfers and pairs, their costs are compared
-/// over more steps. Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
+/// The controller plans from the first step on, at first with the given costs. If the given costs are guesses, they are
+/// compared with measured costs before a plan is offered. The controller plans again with measured costs after
+/// `warm_up` and at least `window` measured steps, if costs have changed. After each further measured step, a
+/// statistical test (`drift`) looks for changed costs. If the changes may be worth a switch, a new window is measured.
+/// A search with the new costs then starts from the plan in use. Rare transfers and pairs are compared over more steps.
+/// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule with which training starts.
@@ -57,11 +56,10 @@ public:
     /// and storage option. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
-    /// The next plan, if there is a plan that is worth a switch. Returns no further plan until the last plan is
-    /// `settled`.
+    /// Returns the next plan that is worth a switch, if any. Returns no further plan until the last plan is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
-    /// Reports whether the published plan was accepted, and the reasons if it was refused. `seconds` is the duration of
-    /// the exchange.
+    /// Reports whether the published plan was accepted, and the reasons for a refusal. `seconds` is the duration of the
+    /// exchange.
     void settled(bool accepted, const std::vector<std::string>& refusals, double seconds);
 
     [[nodiscard]] const std::vector<online_event>& log() const { return log_; }
@@ -74,40 +72,38 @@ public:
 private:
     /// Number of recent steps from which the duration of a step is estimated.
     static constexpr std::size_t most_recent = 20;
-    /// Number of steps after a switch before its gain is reported. The first steps after a switch are slower, because
-    /// lanes and caches are new. The median of only three steps didn't show a gain of 10 % (bench_online).
+    /// Number of steps after a switch until its gain is reported. The first steps after a switch are slower. The median
+    /// of only three steps didn't show a gain of 10 % (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// The measured costs that have drifted. A cost has drifted if it differs from the cost used for planning, and from
-    /// the cost that was measured when the costs for planning were chosen.
+    /// The measured costs that have drifted. A cost has drifted if it differs from the cost used for planning, and also
+    /// from the cost measured at that time.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds a probed cost if two consecutive probes differ from the planned cost by more than `least_probed_change`, in
-    /// the same direction. The added cost is that of the probe nearer to the plan, because another transfer may have
+    /// Adds a probed cost after two consecutive probes that deviate from the planned cost in the same direction by more
+    /// than `least_probed_change`. The cost of the probe nearer to the plan is added, because another transfer may have
     /// slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
-    /// operations are collected, too. Transfers that shared their link with other transfers are left out.
+    /// operations are collected, too. Transfers that shared their link are left out.
     void add_rare(std::uint64_t step);
     /// All measurements of the current window, with the samples of rare operations from earlier steps.
     [[nodiscard]] cost_profile all_measured() const;
-    /// Starts to plan with the costs of rare operations as soon as there are enough samples. No new window is measured
-    /// first, because a new window would take as long again.
+    /// Plans with the costs of rare operations as soon as there are enough samples.
     void compare_rare();
-    /// Number of samples needed for a confidence interval with the confidence that each comparison requires. With n
-    /// samples, the widest interval (from the least to the largest sample) has confidence 1 − 2^(1−n).
+    /// Number of samples that a confidence interval needs for the confidence of each comparison. With n samples, the
+    /// interval from the least to the largest sample has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps that yield `samples` samples of each operation that every microbatch has, but at least
-    /// `online_options::window`.
+    /// Number of measured steps that yield `samples` samples of each operation, at least `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
-    /// Whether the changes in `found` may be worth a switch. The duration of a step changes by no more than the sum of
-    /// the changes of its operations and messages. When costs change, one schedule may become shorter by the sum of the
-    /// changes, while another one becomes longer by this sum.
+    /// Whether the changes in `found` may be worth a switch. A step's duration changes by at most the sum of the
+    /// changes of its operations and messages. If costs change by a sum d, one schedule may become shorter by d, and
+    /// another may become longer by d.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
     /// The standard error of the step time, relative to the step time. A gain smaller than this noise couldn't be
     /// observed.
@@ -139,11 +135,10 @@ private:
     /// Samples of transfers and pairs that are too rare for a window. The samples come from more steps than a window
     /// has.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if the probe differed from the plan by more than
-    /// `least_probed_change`.
+    /// Duration of a transfer in its last probe, if it deviated from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
-    /// Measured times that the costs can't express, indexed by the name of the cost. For example, a full backward in a
-    /// plan with split backwards may take longer than I and W together.
+    /// Measured times that the costs can't express, indexed by the name of the cost. Example: a full backward in a plan
+    /// with split backwards takes longer than I plus W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether the costs for planning will be taken from the current window.
@@ -157,7 +152,7 @@ private:
     bool gain_due_ = false;
     double dearest_switch_ = 0.0;
     std::uint64_t planner_version_ = 0;
-    /// Versions of the last plan that was published, and of the last plan that was declined.
+    /// Versions of the last published plan and of the last declined plan.
     std::uint64_t considered_ = 0;
     std::uint64_t declined_ = 0;
     std::size_t calm_ = 0;
@@ -259,8 +254,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
         gain_due_ = true;
         recent_.clear();
         present_ = published_->schedule;
-        // The costs were measured before the switch, but they are still valid, because durations of operations don't
-        // depend on their order.
+        // The costs were measured before the switch, but they are still valid: durations don't depend on the order.
         now_ = objective_in(problem_);
         log(online_event::kind_type::accepted, published_->method);
     } else {
@@ -382,10 +376,8 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares. The compared costs are those of the operations
-    // in one plan (hardly ever all of F, B, I, W, OFFLOAD, RELOAD and RECOMPUTE), and of the messages to two
-    // neighbours. An estimate suffices, because the number of samples grows only with the logarithm of the number of
-    // costs.
+    // Estimate of the number of costs per stage that `drift` compares. A plan hardly ever has all kinds of operations,
+    // and it has messages to two neighbours. An estimate suffices: the number of samples grows only with its logarithm.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());
@@ -403,8 +395,7 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // For each of its stages and each microbatch, a rank has at most one operation of a changed kind, or two changed
-    // messages (an activation and a gradient).
+    // For each of its stages and each microbatch, a rank has at most one changed operation or two changed messages.
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

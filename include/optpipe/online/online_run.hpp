@@ -21,13 +21,12 @@
 
 namespace optpipe {
 
-/// Runs the training of one rank, measures its steps, plans again in the background, and switches to better plans.
+/// Runs the training of one rank, measures its steps, and switches to better plans.
 ///
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
-/// `online_controller` maintains the costs, plans on its own threads, and publishes plans that are worth a switch. All
-/// ranks switch between the same two steps (`handover`). Before some steps, ranks measure transfers that the plan in
-/// use doesn't have (`probe_rounds`). Without probes, a link that was slow once would always count as slow, because
-/// plans avoid it. On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
+/// `online_controller` maintains the costs, plans in the background, and publishes better plans. All ranks switch
+/// between the same two steps (`handover`). Before some steps, ranks probe transfers outside the plan (`probe_rounds`).
+/// On rank 0, `step` also compares costs. On other ranks, `step` only runs the step.
 ///
 /// Contract: the contract of `handover` applies. All ranks have the same problem, schedule, setting and options. The
 /// executor records times.
@@ -49,8 +48,8 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// Runs one step. If all ranks are ready for a better plan, switches to this plan after the step. Throws the
-    /// exceptions of `handover::step`.
+    /// Runs one step. After the step, switches to a better plan if all ranks are ready for it. Throws the exceptions of
+    /// `handover::step`.
     void step() {
         const bool measured = state_.measures_next();
         const auto before = handover_.settled();
@@ -83,8 +82,8 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// If this rank must probe before the step, starts to move a stash to the host and back, and returns the stash's
-    /// offload. If there is nothing to probe, returns nothing.
+    /// Starts the probe before this step, and returns the offload of the probed stash. If there is nothing to probe,
+    /// returns nothing.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
@@ -102,7 +101,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created before the first probe. Destroyed before the arenas, because a probe uses the memory of the arenas.
+    /// Created before the first probe. Destroyed before the arenas, whose memory it uses.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

@@ -57,7 +57,7 @@ public:
     [[nodiscard]] bool measures_next() const;
     /// A rank's report with the instruction times of this step.
     [[nodiscard]] std::string report_of(std::uint64_t version, std::vector<execution::task_times> times) const;
-    /// The transfer that this rank probes before the next step, if any.
+    /// Returns the transfer that this rank probes before the next step, if any.
     [[nodiscard]] std::optional<planned_probe> next_probe(const rank_program& in_use);
     [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
     /// A rank's report on a probe that has ended.
@@ -71,7 +71,7 @@ public:
     /// On rank 0, takes a report about a probe, or about a step of the program version `version`. A step is compared
     /// once all ranks have reported it.
     void take_report(const execution::rank_text& told, std::uint64_t version);
-    /// On rank 0, the plan to publish, if there is one.
+    /// Returns the plan to publish, if any. Called on rank 0.
     [[nodiscard]] std::optional<std::string> next_plan();
 
 private:
@@ -174,8 +174,8 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
-    // If the costs weren't measured, no plan is published before the largest transfer of each stage has been probed.
-    // The results of a probe arrive with the next step.
+    // If the costs are guesses, no plan is published before the first probes of all stages. The results of a probe
+    // arrive with the next step.
     if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;

@@ -11,47 +11,44 @@
 
 namespace optpipe {
 
-/// Options that decide when costs are measured again, and when another plan is worth a switch. Defaults without a
-/// reason or measurement in their comment are not tuned.
+/// Options for measuring costs again and for switching plans. Defaults without a reason or measurement in their comment
+/// are not tuned.
 struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run. Plans for measured costs are offered at
-    /// once. Costs that weren't measured may be a guess, so no plan is offered before they have been compared with
-    /// measured costs.
+    /// once. Otherwise no plan is offered before the costs have been compared with measured costs.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but ranks send fewer reports.
     /// Each rank sends one report per measurement.
     std::size_t measure_every = 2;
-    /// Number of measured steps that are ignored at first, because the first steps are slower.
+    /// Number of measured steps ignored at the start: the first steps are slower.
     std::size_t warm_up = 1;
-    /// Least number of measured steps from which costs are taken and compared with the costs of the plan. With few
-    /// microbatches, more steps are needed until `drift` has enough samples. With a larger window, smaller changes can
-    /// be told from noise, but changes are found later.
+    /// Least number of measured steps for taking and comparing costs. With few microbatches, more steps are needed
+    /// until `drift` has enough samples. With a larger window, smaller changes are found, but later.
     std::size_t window = 3;
-    /// Confidence of comparisons. False alarms must be rare, because costs are compared after every measured step.
+    /// Confidence of comparisons. False alarms must be rare: costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};
-    /// Share of the training time, from 0 to 1, that is spent on measuring transfers that the plan doesn't have
-    /// (`probe_rounds`). With a share of 0, no transfers outside the plan are measured. With a larger share, ranks
-    /// notice sooner if a link that the plan avoids becomes faster. For example, if a step takes seven times as long as
-    /// the longest transfer to the host and back, a share of 0.005 means that a rank probes before every 29th step.
+    /// Share of the training time spent on measuring transfers outside the plan (`probe_rounds`), from 0 to 1. With a
+    /// share of 0, no transfers outside the plan are measured. With a larger share, ranks notice faster links sooner.
+    /// Example: if a step takes seven times as long as the longest round trip to the host, 0.005 means a probe every 29
+    /// steps.
     double probe_share = 0.005;
-    /// A transfer counts as changed if two probes in a row differ from its planned time by more than this share, in the
-    /// same direction. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation
-    /// of 10 %, one probe in eighty deviates by more than 0.25.
+    /// A transfer counts as changed if two consecutive probes differ from its planned time by more than this share, in
+    /// the same direction. With a smaller value, smaller changes lead to new plans. If durations have a standard
+    /// deviation of 10 %, one probe in 80 deviates by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;
-    /// A plan is used when the search has ended, or when the search has found no better plan for this number of steps.
-    /// Plans aren't used earlier, because a search improves quickly at first.
+    /// A plan is used when the search ends or has found no better plan for this number of steps. Plans aren't used
+    /// earlier, because a search improves quickly at first.
     std::size_t calm_steps = 5;
-    /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule.
-    /// If true, training is bitwise the same as without switches. However, if stashes are offloaded, microbatches
-    /// overtake each other in the best plans. Therefore `keep_accumulation_order` often excludes the best plans. If
-    /// true, `background_options::adapt` is replaced.
+    /// Whether plans must add up each stage's weight gradients in the order of the first schedule. If true, training is
+    /// bitwise the same as without switches. However, microbatches overtake each other in the best plans with
+    /// offloading. Therefore `keep_accumulation_order` often excludes the best plans. If true,
+    /// `background_options::adapt` is replaced.
     bool keep_accumulation_order = false;
-    /// Total number of training steps, if known. Near the end, plans are declined, because a switch would take more
-    /// time than it saves.
+    /// Total number of training steps, if known. Near the end, a switch would take more time than it saves.
     std::optional<std::uint64_t> steps{};
 };
 

@@ -19,11 +19,11 @@ namespace optpipe::detail {
 
 /// A plan as a text for other ranks: the length of the problem's JSON, the problem's JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
-/// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan, or if the plan
-/// can't be lowered.
+/// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan or can't be
+/// lowered.
 [[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
 
-/// Instruction times of one rank, in one step of a version of the program.
+/// Instruction times of one rank in one step.
 struct step_times {
     std::uint64_t step = 0;
     std::uint64_t version = 0;
@@ -44,8 +44,7 @@ struct probe_times {
 
 inline constexpr std::string_view probe_begins = "probe";
 
-/// "probe 12 3 1 100 250": step, stage, storage option, and the durations of the offload and the reload, in
-/// nanoseconds.
+/// "probe 12 3 1 100 250": step, stage, storage option, and nanoseconds of the offload and of the reload.
 [[nodiscard]] std::string probe_to_text(const probe_times& of);
 /// The inverse of `probe_to_text`. Empty if the text isn't about a probe.
 [[nodiscard]] std::optional<probe_times> probe_from_text(std::string_view text);

@@ -25,34 +25,31 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before each step. A rank probes transfers that its program doesn't have, in
-/// order to notice when a link that the plan avoids becomes faster.
+/// Decides which transfer a rank probes before each step. A rank probes transfers outside its program to notice faster
+/// links.
 ///
-/// All ranks probe before the same steps, because the delay of one rank delays the whole pipeline. Ranks that share a
-/// link probe one at a time, so that they don't slow down each other's transfers. A transfer whose time has changed
-/// since its last probe is probed again before one of the next steps. A rank whose transfers take longer than planned
-/// probes less often.
+/// All ranks probe before the same steps, because one late rank delays the whole pipeline. Ranks that share a link
+/// probe one at a time. A transfer whose time has changed is probed again soon. A rank whose transfers take longer than
+/// planned probes less often.
 ///
-/// In the first steps, each rank probes the largest transfer of each of its stages, because the planned costs may be a
-/// guess.
+/// In the first steps, each rank probes the largest transfer of each of its stages.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time (of the schedule `first`) that probes take. If `share` is 0 or
-    /// less, nothing is probed. `least_change` is relative to the transfer's last time.
+    /// `share` is the share of the step time (of the schedule `first`) spent on probes. If `share` is 0 or less,
+    /// nothing is probed. `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
-    /// The transfer to probe before this step, if any.
+    /// Returns the transfer to probe before this step, if any.
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
     /// Reports the times of the probe that `next` returned for this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
     /// Number of steps between two probes, or 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// Number of steps at the start in which ranks probe the transfers of their stages; the same on all ranks.
+    /// Number of steps at the start in which ranks probe all their stages. All ranks have the same number.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Number of steps reserved for each first probe: one for the probe itself, and one for repeating the probe if it
-    /// differs from the plan.
+    /// Number of steps for each first probe: one for the probe, and one to repeat it.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
@@ -64,8 +61,7 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of this rank among the ranks on its link, number of ranks on this link, and largest number of ranks on
-    /// any link.
+    /// Position of this rank on its link, number of ranks on the link, and largest number of ranks on any link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;
@@ -74,7 +70,7 @@ private:
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// Times of each transfer in its last probe, and the step before which the last probe is repeated.
+    /// Each transfer's times in its last probe, and the last step before which the probe is repeated.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
     /// The last or current probe.

@@ -8,18 +8,16 @@
 
 namespace optpipe {
 
-/// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
-/// arenas can hold all data that is ever stored on the rank: stashes, attention keys and values of slices with their
-/// gradients, and the data of edges that hold memory.
+/// Arena sizes for every plan of the problem within the rank's memory limits. Without a limit, the arenas can hold all
+/// data of the rank: stashes, attention keys and values with their gradients, and the data of edges that hold memory.
 ///
-/// The problem has no memory limit for messages. If the stages form a chain, a microbatch needs memory for at most one
-/// message at a time at each stage, because its activation is used before its gradient is made. While an operation
-/// runs, its microbatch has one more message, because input and output exist at once. Therefore a stage needs room for
-/// microbatches + 1 messages, or for microbatches + 2 if a pair may consist of two operations of this stage. Each
-/// message is as large as the stage's input or its output, whichever is larger. If messages differ in size, or if
-/// microbatches have factors, gaps occur between messages. With gaps, the room is doubled, but never larger than all
-/// messages of a step at once. The doubled room was enough in all measurements, but isn't proven to be enough. If the
-/// stages form another graph, there is always room for all messages and partial results of a step at once.
+/// The problem has no memory limit for messages. In a chain of stages, a microbatch needs memory for at most one
+/// message per stage: its activation is used before its gradient is made. A running operation needs memory for one more
+/// message, because its input and its output exist at once. A stage needs room for microbatches + 1 messages, or
+/// microbatches + 2 if two of its operations can be a pair. Each message is as large as the stage's input or its
+/// output, whichever is larger. Gaps occur between messages of different sizes. With gaps, the room is doubled, up to
+/// the size of all messages of a step. The doubled room was enough in all measurements, but isn't proven to be enough.
+/// If the stages aren't a chain, there is room for all messages and partial results of a step.
 ///
 /// If the sizes of microbatches change from step to step, give each microbatch of `p` its largest factors.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
@@ -41,8 +39,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Sizes in bytes of the smaller and the larger of two messages for a microbatch: the message that a stage of a chain
-/// receives, and the message that it sends.
+/// The sizes in bytes of the messages that a stage of a chain receives and sends for a microbatch, the smaller size
+/// first.
 inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage s, microbatch m,
                                                          const lowering_options& how) {
     const auto in = p.is_first(s) ? 0 : bytes_handed_on(p, s.previous(), m, how);
@@ -53,7 +51,7 @@ inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage
 inline std::size_t bytes_held(const problem& p, const edge& e, microbatch m, const lowering_options& how) {
     return how.rounded_bytes(p.microbatches.factors(e.from, m).memory * e.held);
 }
-/// The size in bytes of all messages and partial results of a microbatch that a stage makes or receives in a step.
+/// Size in bytes of all messages and partial results of a microbatch that a stage makes or receives.
 inline std::size_t all_messages(const problem& p, stage s, microbatch m, const lowering_options& how) {
     const auto own = bytes_handed_on(p, s, m, how);
     auto bytes = 2 * own; // one activation for stages on this rank, and one for stages on other ranks
@@ -97,14 +95,13 @@ inline std::size_t room_for_messages(const problem& p, rank self, const lowering
     return has_gaps ? std::min(2 * one_each, all) : one_each;
 }
 
-/// The most data that a rank stores in a step on its device and its host, except for messages, and the number of
-/// buffers.
+/// The most data, except messages, that a rank stores in a step, and the number of buffers.
 struct stored_data {
     memory_size device{};
     memory_size host{};
     std::size_t buffers = 0;
-    /// Whether the device holds buffers other than stashes. A buffer other than a stash is one block, so gaps occur
-    /// between buffers.
+    /// Whether the device holds buffers other than stashes. Buffers other than stashes are single blocks with gaps
+    /// between them.
     bool has_blocks = false;
 
     void add_block(memory_size size) {
@@ -113,8 +110,8 @@ struct stored_data {
         ++buffers;
         has_blocks = true;
     }
-    /// Adds the stash of a stage for a microbatch, attention keys and values with their gradient, and the data of edges
-    /// that hold memory. Activations and gradients wait on the rank that makes them.
+    /// Adds a stage's data for a microbatch: the stash, attention keys and values with their gradient, and the data of
+    /// edges. Activations and gradients wait on the rank that makes them.
     void add(const problem& p, stage s, microbatch m) {
         const auto& factors = p.microbatches.factors(s, m);
         device += factors.memory * std::max(p.costs[s].activation, p.costs[s].weight_stash);
@@ -142,8 +139,7 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
                 all.add(p, s, m);
     // The size of each buffer is rounded up separately.
     const auto rounding = all.buffers * how.alignment;
-    // Contiguous buffers leave gaps. Buffers with gaps never take more memory than if each allocation of a step,
-    // reloads included, had its own memory.
+    // Contiguous buffers leave gaps. `2 * stored` is enough memory for all allocations of a step, reloads included.
     const auto bytes = [&](memory_size limit, memory_size stored, bool has_gaps) {
         const auto most = std::min(limit + tolerance{}.at(p.memory_scale()), (has_gaps ? 2.0 : 1.0) * stored);
         return static_cast<std::size_t>(most.value() * how.bytes_per_unit) + rounding;

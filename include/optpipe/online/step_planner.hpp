@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// Plans each step before it begins, for training whose microbatches differ from step to step. The costs of a step are
-/// known as soon as the data of its microbatches is available. Each search starts from the previous plan
-/// (`carry_over`), and runs in parallel with the training:
+/// Plans each step before it begins, for microbatches that differ from step to step. The costs of a step are known as
+/// soon as the data of its microbatches is available. Each search starts from the previous plan (`carry_over`) and runs
+/// during the training:
 ///
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits until the time limit at the latest
@@ -26,12 +26,11 @@ public:
     /// ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
-    /// `first` is a plan for microbatches of an earlier step, if there is one. A good first plan, from a long search,
-    /// improves all later plans. Contract: `how` has a time limit, and doesn't set `robust`.
+    /// `first` is a plan for an earlier step, if any. A good first plan, from a long search, improves all later plans.
+    /// Contract: `how` has a time limit, and doesn't set `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
-    /// Begins to plan a step. If the plan of the previously submitted step hasn't been taken, the new step replaces
-    /// that step.
+    /// Begins to plan a step. Replaces a submitted step whose plan hasn't been taken.
     void submit(problem next);
     /// Returns the plan of the last submitted step, which becomes the plan in use. Waits until the search has ended.
     /// Throws `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
@@ -39,7 +38,7 @@ public:
 
 private:
     std::shared_ptr<const schedule> in_use_{};
-    /// The problem of the submitted step, and the duration of this step with the order in use.
+    /// The submitted step's problem, and the step's duration in the order in use.
     std::optional<online_plan> next_{};
     background_planner planner_;
 };

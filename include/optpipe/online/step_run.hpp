@@ -41,8 +41,8 @@ struct step_setting {
 ///         run.switch_plan(); // from now on, the model gets the microbatches of step i + 1
 ///     }
 ///
-/// The ranks vote on each plan, and run it only if all of them can (`handover`). If a rank can't run the plan,
-/// `switch_plan` throws on all ranks, because the plan in use is for other microbatches. Costs aren't measured.
+/// The ranks vote on each plan, and run the plan only if all ranks can (`handover`). `switch_plan` throws on all ranks
+/// if a rank can't run the plan: the plan in use is for other microbatches. Costs aren't measured.
 ///
 /// Contract: the contract of `handover` applies to `step_run`, too, with `switch_plan` in place of `settle_plan`. All
 /// ranks have the same first problem and plan. The problems of all steps have the same stages and the same number of
@@ -64,17 +64,17 @@ public:
     step_run(const step_run&) = delete;
     step_run& operator=(const step_run&) = delete;
 
-    /// On rank 0, begins to plan the next step. Call this before `step`, so that planning and training overlap.
+    /// On rank 0, begins to plan the next step. Call `submit` before `step`, to plan during the training.
     void submit(problem next) {
         OPTPIPE_EXPECT(planner_, "step_run: rank 0 submits problems");
         planner_->submit(std::move(next));
     }
     /// Runs one step with the plan in use. Throws the exceptions of `handover::step`.
     void step() { handover_.step(); }
-    /// Switches all ranks to the plan of the submitted problem. Waits until there is a plan, and until all ranks are
-    /// ready for it. Throws `error` on all ranks if there is no plan, or if a rank refuses the plan; on rank 0, the
-    /// error has the reasons. Throws `execution_error` in the same cases as `handover::step`. Contract: rank 0 has
-    /// submitted a problem since the last call.
+    /// Switches all ranks to the plan of the submitted problem. Waits until there is a plan and all ranks are ready for
+    /// the plan. Throws `error` on all ranks if there is no plan, or if a rank refuses the plan. On rank 0, the error
+    /// has the reasons. Throws `execution_error` in the same cases as `handover::step`. Contract: rank 0 has submitted
+    /// a problem since the last call.
     void switch_plan() {
         std::string why;
         if (planner_) handover_.publish(next_plan(why));
@@ -85,11 +85,11 @@ public:
         throw error{"plan " + std::to_string(result.version) + " of a step isn't run" + why};
     }
 
-    /// Number of the plan that the next step runs; the same on all ranks, and 0 at first.
+    /// Number of the plan that the next step runs, from 0. All ranks have the same number.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
 
 private:
-    /// The plan as a text. If there is no plan, returns a text that all ranks refuse, and sets `why` to the reason.
+    /// The plan as a text. Without a plan, returns a text that all ranks refuse, and sets `why` to the reason.
     std::string next_plan(std::string& why) {
         try {
             return detail::plan_to_text(planner_->next_plan());

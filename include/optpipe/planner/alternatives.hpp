@@ -14,12 +14,12 @@
 
 namespace optpipe {
 
-/// One of several problems, with its bound and, if there is one, its plan.
+/// One of several problems, with its bound and its plan, if any.
 struct planned_alternative {
     /// A lower bound: no schedule of this problem is shorter.
     duration bound{};
-    /// The plan of the problem. Empty if the problem was refused, or if it was dropped because its bound is no better
-    /// than the best plan.
+    /// The plan of the problem. Empty if the problem was refused, or dropped because its bound is no better than the
+    /// best plan.
     std::optional<plan_result> planned{};
     /// Why the problem has no plan. Empty if the problem has a plan or was dropped.
     std::optional<refusal> refused{};
@@ -38,12 +38,12 @@ struct alternatives_plan {
     [[nodiscard]] const plan_result& best() const { return *all[chosen].planned; }
 };
 
-/// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
+/// Plans several problems that do the same work in different ways, such as with other microbatch sizes
 /// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit covers all problems
-/// together. Problems are planned in ascending order of their bounds. A problem whose bound is no better than the best
-/// plan is dropped. The problems with the best plans get the remaining time. `options.start` isn't used. If a problem
-/// is invalid, its plan is a refusal, and no `input_error` is thrown. For example, one microbatch may not fit in
-/// memory. Contract: there is at least one problem, and all problems have the same units.
+/// together. Problems are planned in ascending order of their bounds. A problem is dropped if its bound is no better
+/// than the best plan. The problems with the best plans get the remaining time. `options.start` isn't used. The plan of
+/// an invalid problem is a refusal. No `input_error` is thrown. For example, one microbatch may not fit in memory.
+/// Contract: there is at least one problem, and all problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -70,7 +70,7 @@ struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
     /// Number of problems that the first round plans again. The new plans take longer. Each round plans half of the
-    /// problems of the previous round (successive halving).
+    /// previous round's problems (successive halving).
     std::size_t finalists = 2;
 };
 
@@ -130,8 +130,7 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems, and plans the problems that may have the best plan, in ascending order of
-    /// bounds.
+    /// Computes all bounds, then plans the promising problems in ascending order of bounds.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -177,9 +176,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans at most `kept` of the unsettled problems again, those with the best plans, for a longer time. If `kept` is
-    /// 1, the best problem gets all remaining time. If `kept` is larger, the best problems share half of the remaining
-    /// time.
+    /// Plans at most `kept` unsettled problems again: those with the best plans. If `kept` is 1, the best problem gets
+    /// all remaining time. If `kept` is larger, the best problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

@@ -32,11 +32,12 @@ namespace optpipe {
 struct background_options {
     /// The options with which each submission is planned. The background planner itself sets `start`, `stop`,
     /// `stops_without_plan`, `threads` and `processor`. Without a time limit, a search runs until its plan is proven
-    /// optimal, or every strategy has used up its effort.
+    /// optimal or all effort is used up.
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The share of its threads' processor time that the planner may use on average, in (0, 1] (`processor_share`).
+    /// The largest average share of its threads' processor time that the planner may use, in (0, 1]
+    /// (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported. The planner reports the schedule that `adapt` returns.
     /// If `adapt` returns null, nothing is reported. The planner's threads call `adapt`, one call at a time. If unset,
@@ -61,7 +62,7 @@ struct background_plan {
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;
-    /// The refusal or the exception of `plan`, if there is no plan, and empty otherwise.
+    /// The refusal or the exception of `plan`. Empty if there is a plan.
     std::string failure{};
 };
 
@@ -246,8 +247,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // `improve` has already reported this schedule, except if the search replaced it at the end, as with
-    // `plan_options::robust`.
+    // `improve` has reported this schedule unless the search replaced it at the end.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {
         if (found.plan && (is_better(found.value, best_value_) || made.robust)) replace(best, found, made.method);

@@ -9,9 +9,8 @@
 
 namespace optpipe::detail {
 
-/// Counts the memory of one rank in cells of equal size. Stashes that fit in memory also fit in the cells, because
-/// sizes are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common
-/// size.
+/// Counts the memory of one rank in cells of equal size. Stashes that fit in memory also fit in the cells: sizes are
+/// rounded down, the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
 class memory_grid {
 public:
     memory_grid() = default;
@@ -37,7 +36,7 @@ private:
     /// The number of cells if the sizes have no common divisor. With a coarser grid, the bound is weaker. With a finer
     /// grid, the computation takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells. The sum of the tolerances of all stashes that fit is far below one cell.
+    /// Tolerance of sizes, in cells. The tolerances of all fitting stashes add up to far less than one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {

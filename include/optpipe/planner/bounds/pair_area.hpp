@@ -9,11 +9,11 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every valid schedule of a problem with pairs. The result is at least `known`,
-/// which is a lower bound as well. One linear program counts the work and the memory × time of all ranks
-/// (`pair_area_program`): a pair saves time on its rank, but its microbatches hold their stashes for longer on all
-/// ranks before it. The result is `known` if no memory is limited, if microbatches differ, or if the linear program
-/// would be too large. Takes some hundredths of a second at most. Contract: `validate` accepts the problem.
+/// A lower bound on the objective of every valid schedule of a problem with pairs. The result is at least the lower
+/// bound `known`. One linear program counts work and memory × time of all ranks (`pair_area_program`). A pair saves
+/// time on its rank, but its microbatches hold stashes for longer on earlier ranks. Returns `known` if no memory is
+/// limited, if microbatches differ, or if the linear program is too large. Takes some hundredths of a second at most.
+/// Contract: `validate` accepts the problem.
 ///
 /// `stop` is polled before the linear program is solved. After a stop, the result is `known`.
 [[nodiscard]] duration pair_area_bound(const problem& p, duration known, stop_check stop = {});

@@ -26,24 +26,24 @@ namespace optpipe::detail {
 /// two stages runs. The optimum is at most the objective of any valid schedule. All microbatches are equal.
 ///
 /// *Work.* A rank's operations run one after the other, and a pair takes less time than its parts. The program
-/// minimizes T. T is at least the time before the rank's first operation, the time of all its operations, and the time
-/// after its last operation. Before the first backward can start, the rank idles, or runs forwards that are in no pair
-/// and fit in memory. After the last forward can end, the rank idles, or runs backwards that are in no pair.
+/// minimizes T. T is at least the sum of the time before the rank's first operation, the time of all its operations,
+/// and the time after its last operation. Before the first backward, the rank idles, or runs forwards that are in no
+/// pair and fit in memory. After the last forward, the rank idles, or runs backwards that are in no pair.
 ///
 /// *Memory.* A stash is held at least for the path from its forward, through the later stages, to its backward. The
-/// operations on the path run one after the other, so that no two of them are the parts of one pair. If an operation on
-/// the path is a part of a pair, the path takes as long as the pair does in its place. So each pair makes the paths of
-/// both of its microbatches longer. The areas (memory × time) of a rank's stashes must fit below a level between the
-/// first forward and the last backward. The level is the largest sum of sizes that fits in memory. Areas are counted
-/// twice: once to the end of I or B only, and once with the memory that W still needs. A full backward in no pair
-/// counts as an I followed at once by its W, and holds at most the whole stash. A full backward in a pair holds the
-/// whole stash until the pair ends, so that the time after it is only the time after the gradients that wait for it.
+/// operations on the path run one after the other. No two of them form a pair. If an operation on the path is part of a
+/// pair, the path takes the pair's duration in its place. A pair makes the paths of both of its microbatches longer.
+/// The areas (memory × time) of a rank's stashes must fit below a level between the first forward and the last
+/// backward. The level is the largest sum of sizes that fits in memory. Areas are counted twice: until the end of I or
+/// B, and with the memory for W. A full backward outside pairs counts as an I followed by its W, and holds at most the
+/// whole stash. A full backward in a pair holds the whole stash until the pair ends. No W follows such a pair.
 ///
-/// *Ramps.* Near both ends, memory can't be full (`memory_ramp`). A pair has one forward and one backward, so the
-/// operations that take memory, if all of them are forwards, run one after the other, and so do those that release
-/// memory, if none is a forward. But the backward of a pair releases at once what I and W would release in succession.
+/// *Ramps.* Near both ends, memory can't be full (`memory_ramp`). A pair has one forward and one backward. Therefore
+/// the operations that take memory run one after the other if all of them are forwards. The operations that release
+/// memory run one after the other if none is a forward. But the backward of a pair releases at once what I and W would
+/// release in succession.
 ///
-/// The memory that pairs take while they run isn't counted.
+/// The memory of running pairs isn't counted.
 class pair_area_program {
 public:
     /// Contract: `known` is a lower bound on the objective. The problem has pairs, and equal microbatches.
@@ -95,8 +95,8 @@ public:
 private:
     static constexpr microbatch first{0};
 
-    /// A pair of two stages that saves time, by the chains of its operations. `weight` is the chain of the W that a
-    /// full backward in a pair makes superfluous, or `none`. `length` is the pair's least duration.
+    /// A time-saving pair of two stages, as chains of its operations. `weight` is the chain of the W that a full
+    /// backward in a pair replaces, or `none`. `length` is the pair's least duration.
     struct stage_pair {
         std::size_t rank = 0;
         std::size_t forward = 0;
@@ -105,16 +105,16 @@ private:
         double length = 0.0;
         double saved = 0.0;
     };
-    /// Memory that one microbatch holds from the start of its operation of chain `from` to the end of its operation of
+    /// Memory of one microbatch, held from the start of its operation of chain `from` to the end of its operation of
     /// chain `to`.
     struct held_memory {
         std::size_t from = 0;
         std::size_t to = 0;
         double size = 0.0;
     };
-    /// Memory × time that must fit below `level` (`area`, without pairs), and how much it grows for each unit of time
-    /// that one operation of a chain takes longer (`growth`). The area lies at least `head` after the start, and at
-    /// least `tail` before the end. `unused` is the area that stays unused near both ends.
+    /// The area (memory × time) below `level` is `area` without pairs. The area grows by `growth` for each unit of time
+    /// by which an operation of a chain becomes longer. The area lies at least `head` after the start, and at least
+    /// `tail` before the end. `unused` is the area that stays unused near both ends.
     struct area_demand {
         double area = 0.0;
         std::vector<double> growth{};
@@ -153,7 +153,7 @@ private:
     }
     [[nodiscard]] bool is_makespan() const { return !c_->span; }
 
-    /// The least of `of(chain)` over the rank's chains for which `counts(chain)` holds.
+    /// The least `of(chain)` of the rank's chains with `counts(chain)`.
     template <class Of, class Counts> [[nodiscard]] double least(std::size_t r, Of of, Counts counts) const {
         double best = std::numeric_limits<double>::infinity();
         for (const std::size_t chain : c_->devices[r].chains)
@@ -176,8 +176,8 @@ private:
         return least(
             r, [&](std::size_t x) { return time_after(x); }, [](std::size_t) { return true; });
     }
-    /// The least time after the end of an operation. The end of an I or B is that of the pair if it is in one. A pair
-    /// of a full backward has no W after it.
+    /// The least time after the end of an operation. An I or B in a pair ends with the pair. A pair of a full backward
+    /// has no W after it.
     [[nodiscard]] double time_after(std::size_t chain) const {
         double most = 0.0;
         for (const auto& next : c_->links[1][chain])
@@ -185,7 +185,7 @@ private:
                 most = std::max(most, next.lag + c_->length[next.chain] + paths_.tail(next.chain));
         return most;
     }
-    /// Whether the time before the first backward and the time after the last forward are apart in every schedule.
+    /// Whether the time before the first backward and the time after the last forward never overlap.
     [[nodiscard]] bool has_apart_ends(std::size_t r) const {
         return is_makespan() && first_backward(r) + after_forwards(r) <= known_;
     }
@@ -214,8 +214,8 @@ private:
         if (!of.empty()) rows_.push_back({std::move(of), -std::numeric_limits<double>::infinity(), most});
     }
 
-    /// Each operation is in at most one pair. The first forward of a rank is in no pair, because the backward beside it
-    /// would follow another forward of the rank.
+    /// Each operation is in at most one pair. A rank's first forward is in no pair: the backward of the pair would
+    /// follow another forward.
     void limit_pairs(std::size_t r) {
         double forwards = 0.0;
         for (const std::size_t chain : c_->devices[r].chains) {
@@ -260,7 +260,7 @@ private:
         return all.most_amount(on.limit);
     }
 
-    /// What the rank holds. With `until_gradient`, everything that a W would release is released by its I.
+    /// The memory that the rank's stashes hold. With `until_gradient`, I releases all memory that W would release.
     [[nodiscard]] std::vector<held_memory> holdings_of(std::size_t r, bool until_gradient) const {
         std::map<std::pair<std::size_t, std::size_t>, double> sizes;
         for (const auto& h : c_->devices[r].holdings)

@@ -20,12 +20,11 @@ struct single_device_result {
     std::optional<order> best{};
 };
 
-/// Chooses the storage options of a single rank by solving a knapsack problem. When a gradient of a microbatch starts
-/// on the last stage, all stashes of the microbatch are in memory or on the host. When a gradient starts on another
-/// stage, the microbatch's stashes of all earlier stages are in memory or on the host. Because the stashes in memory
-/// fit together, the extra work of the options is at least the optimum of a multiple-choice knapsack. In a step with
-/// one microbatch, the bound also counts the transfers, because all offloads end before the gradient of the last stage
-/// starts, and all reloads start later.
+/// Chooses the storage options of a single rank by solving a knapsack problem. When a microbatch's gradient starts on
+/// the last stage, all its stashes are in memory or on the host. When a gradient starts on another stage, the stashes
+/// of all earlier stages are in memory or on the host. The stashes in memory fit together. Therefore the options' extra
+/// work is at least the optimum of a multiple-choice knapsack. With one microbatch, the bound also counts transfers:
+/// all reloads start after all offloads.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
 /// choices (not tuned). Longer lists are thinned, which lowers the bound. Contract: the problem is plain and has one
@@ -54,7 +53,7 @@ namespace detail {
 
 /// Storage options of the first stages for one microbatch, with their total memory and time.
 struct knapsack_choice {
-    /// Memory that the stashes hold when the gradient of the last stage starts.
+    /// Memory of the stashes at the start of the last stage's gradient.
     memory_size held{};
     /// Time of recomputations, before backwards or inside them.
     duration extra{};
@@ -87,7 +86,7 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // With transfers, the limit doesn't hold, because stashes may be offloaded during the backwards.
+                    // With transfers, the limit doesn't hold: stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
@@ -118,8 +117,7 @@ public:
     }
 
 private:
-    /// The choices of one stage. A stash that can be offloaded may still be on the device when the gradient of the last
-    /// stage starts.
+    /// The choices of one stage. An offloadable stash may still be on the device when the last stage's gradient starts.
     [[nodiscard]] std::vector<knapsack_choice> choices_of(stage s) const {
         const bool is_last = s.position() + 1 == p_.graph.stages();
         std::vector<knapsack_choice> choices;
@@ -135,8 +133,8 @@ private:
         }
         return choices;
     }
-    /// Drops each choice that is no better than another one. Choices are sorted by memory. If choices have no transfer
-    /// times, it suffices to compare each choice with the last one that was kept.
+    /// Drops each choice that is no better than another choice. Choices are sorted by memory. Without transfer times,
+    /// each choice is compared only with the last kept choice.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
@@ -151,8 +149,8 @@ private:
         }
         choices = std::move(best);
     }
-    /// Merges pairs of neighbouring choices until at most `most_choices_` are left. The merged choice of a pair is at
-    /// least as good as both choices of the pair.
+    /// Merges pairs of neighbouring choices until at most `most_choices_` are left. A merged choice is at least as good
+    /// as the two choices it replaces.
     void thin(std::vector<knapsack_choice>& choices) {
         while (choices.size() > most_choices_) {
             std::vector<knapsack_choice> merged;

@@ -26,22 +26,22 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place. The activity runs no earlier than `head` after the
-/// window's start, and no later than `tail` before the window's end.
+/// The part of a rank's window in which an activity can take place. The activity starts at least `head` after the
+/// window's start, and ends at least `tail` before the window's end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
 };
 
-/// The least time and memory that a microbatch needs with one storage option of a stage. Sizes are in cells of the
-/// rank's memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
-/// that is followed at once by its W. If a split backward would hold more memory than a full B, the option appears
-/// twice: once with I and W, and once with the full B. The full B counts as a gradient without W.
+/// The least time and memory of a microbatch with one storage option of a stage. Sizes are in cells of the rank's
+/// memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
+/// followed at once by its W. If I and W hold more memory than a full B, the option appears twice: with I and W, and
+/// with the full B. The full B counts as a gradient without W.
 struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;
     std::size_t stage = 0;
-    /// The duration of each activity, or 0 if there is none.
+    /// Durations of the activities. An activity that doesn't occur has duration 0.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
@@ -98,8 +98,8 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time from the end of a full B to the end of the window. A full B is followed by operations that use
-        // its gradient, but not by a W.
+        // The least time from the end of a full B to the end of the window. Operations that use the gradient follow a
+        // full B, but no W does.
         const bool hands_on = !p.is_first(s) && !(is_first && p.objective == objective_kind::span);
         is_first = false;
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +

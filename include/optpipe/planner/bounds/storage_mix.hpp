@@ -10,10 +10,9 @@
 namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule. The result is at least `known`. There is one linear program
-/// per rank, and one per group of ranks that share a link (`storage_mix_program`). The result is the largest objective
-/// that one of the linear programs refutes. Takes milliseconds to a second. `work` is the approximate limit on the
-/// number of matrix and knapsack entries that one linear program reads. Contract: the problem is plain, and `validate`
-/// accepts it.
+/// (`storage_mix_program`) per rank, and one per group of ranks that share a link. The result is the largest objective
+/// that one of the linear programs refutes. Takes milliseconds to a second. `work` is the approximate number of matrix
+/// and knapsack entries that one linear program may read. Contract: the problem is plain, and `validate` accepts it.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -42,8 +41,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether no memory limit forces a choice among the options of rank `r`, so that the linear program of the rank gives
-/// no better bound than the rank's work.
+/// Whether no memory limit forces a choice among the options of rank `r`. The linear program of such a rank gives no
+/// better bound than its work.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;
     for (const stage s : p.graph.all_stages())
@@ -69,11 +68,9 @@ inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
     return links;
 }
 
-/// A list of groups of ranks. For each rank with a choice, there is a group of this rank alone. The groups of the last
-/// ranks come first, because most problems are bounded by the epilogues of the last ranks, and a known bound shortens
-/// the work on later groups. After the groups of one rank, there is one group for each link, with the ranks that share
-/// the link. If the objective is the span, there are no groups for links, because windows of different ranks begin at
-/// different times.
+/// A list of groups of ranks. Each rank with a choice has a group of its own. The groups of the last ranks come first,
+/// because their epilogues bound most problems. After the groups of one rank, there is one group of ranks per shared
+/// link. If the objective is the span, there are no groups for links: windows of ranks begin at different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)

@@ -29,47 +29,43 @@ struct copy_rules {
 /// microbatches use, and how long the rank is in each state. The optimum of the program is at most the objective of any
 /// valid schedule.
 ///
-/// The program minimizes T, the length of the rank's window. For each stage and option, there is a variable x ≥ 0, the
-/// share of the microbatches that use the option. A share stands for an integral number of microbatches. For each
-/// state, there is a variable, the time that the rank spends in the state. A state has at most one running operation,
-/// at most one copy (or one in each direction), and a multiset of waiting stashes that fit in memory together. The
-/// multisets are like the patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided
-/// at the times at which an activity becomes possible or impossible (`time_windows`). All parts except the middle one
-/// have fixed lengths.
+/// The program minimizes T, the length of the rank's window. For each stage and option, x ≥ 0 is the share of
+/// microbatches that use the option. A share stands for an integral number of microbatches. Each state has a variable:
+/// the time that the rank spends in the state. A state has at most one running operation, at most one copy (or one per
+/// direction), and a multiset of waiting stashes that fit in memory. The multisets are like the patterns that fit a
+/// roll in Gilmore and Gomory's cutting stock problem. The window is divided where an activity becomes possible or
+/// impossible (`time_windows`). All parts except the middle one have fixed lengths.
 ///
-/// *Operations.* Each operation of an option runs for as long as the option's share of the microbatches needs.
+/// *Operations.* Each operation of an option runs long enough for the option's share of the microbatches.
 ///
 /// *Stashes.* At least `wait` passes from the end of F to the start of I. Until I starts, the stash takes memory. A
-/// stash takes its full size if it is kept, and while it is copied or recomputed. An offloaded stash takes the size of
-/// the part left on the device. Host memory counts in only one way: a stash that doesn't fit in host memory isn't
-/// offloaded.
+/// stash takes its full size while it is kept, copied or recomputed. An offloaded stash takes the size of the part left
+/// on the device. Host memory has a single effect: a stash that doesn't fit in host memory isn't offloaded.
 ///
-/// *Instants.* At each instant t between two parts of the window, the stashes on the device fit in memory together, and
-/// operations may be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight
-/// gradients, recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of a single
-/// operation of each kind. At least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least
-/// C/c − I/i stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same
-/// inequalities hold with opposite signs, because each operation runs for all microbatches in total. The instants allow
-/// only few forwards before the first gradient, and only few weight gradients after the last gradient.
+/// *Instants.* At an instant t between two parts of the window, the stashes on the device fit in memory. Operations may
+/// be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight gradients,
+/// recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of a single operation of
+/// each kind. At least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c − I/i
+/// stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same inequalities
+/// hold with opposite signs, because each operation runs for all microbatches. The instants limit the forwards before
+/// the first gradient and the weight gradients after the last gradient.
 ///
-/// *Links.* If several ranks share a link, T is common to these ranks, and their windows are divided at the same times.
-/// A link carries one copy at a time in each direction. In each part of the window, states with a copy in the same
-/// direction last in total at most as long as the part. If the link is half duplex, the limit holds for states with a
-/// copy in any direction.
+/// *Links.* Ranks that share a link have one T. Their windows are divided at the same times. A link carries one copy at
+/// a time in each direction. In each part of the window, the copies in one direction take at most the part's length. If
+/// the link is half duplex, the limit holds for states with a copy in any direction.
 ///
-/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows, with λ
-/// ≥ 0 for inequalities, and let ν ≥ 0 be a price of the link in each part, so that a copy costs ν. Any λ and ν give
-/// the Lagrangian bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) −
-/// Σ_instants (most valuable stashes). The multipliers are scaled so that (Σ_ranks most valuable state + ν) is at most
-/// 1 in the middle part, whose length grows with T. The simplex method only proposes λ and ν. The bound is computed by
-/// the formula.
+/// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows (λ ≥ 0
+/// for inequalities). Let ν ≥ 0 be the price of a copy on the link in each part. Any λ and ν give the Lagrangian bound
+/// (least cost of all microbatches) − Σ_parts length · (Σ_ranks most valuable state + ν) − Σ_instants (most valuable
+/// stashes). The multipliers are scaled so that (Σ_ranks most valuable state + ν) ≤ 1 in the middle part. The length of
+/// the middle part grows with T. The simplex method only proposes λ and ν. The bound is computed by the formula.
 class storage_mix_program {
 public:
     storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. Branch and bound, which makes the numbers of microbatches
-    /// integral, may do a tenth of `work` in addition. Branch and bound visits the node with the least bound first.
+    /// A lower bound on the objective, at least `known`. Branch and bound makes the numbers of microbatches integral,
+    /// with at most a tenth of `work` in addition. Branch and bound visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -123,7 +119,7 @@ private:
         return true;
     }
     [[nodiscard]] std::size_t cells_of(const option_needs& n) const { return needs_.cells[n.rank]; }
-    /// The option with the most fractional share, or the number of options if all shares are integral.
+    /// The option with the most fractional share. Returns the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
         std::size_t branch = shares.size();
@@ -140,7 +136,7 @@ private:
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
-        at_.shares = at_.low; // integral shares, so that the search doesn't branch on an unsolved node
+        at_.shares = at_.low; // integral shares: the search doesn't branch on an unsolved node
         for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
             const auto status = solve_master(most_work, is_late);
             if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;
@@ -165,11 +161,11 @@ private:
         }
     }
     static constexpr std::size_t most_rounds = 500;
-    /// The reduced cost, in units of `known`, above which a column is worth adding.
+    /// The least reduced cost of a new column, in units of `known`.
     static constexpr double optimality = 1e-7;
     /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Parts of the window that are shorter than `time_share` · `known` come from rounding.
+    /// Parts of the window shorter than `time_share` · `known` come from rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     static constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -185,7 +181,8 @@ private:
         std::vector<std::size_t> rows{};
         std::array<std::size_t, 2> link{no_row, no_row};
     };
-    /// A time in a rank's window. `at` is counted from the window's start (`side` 1) or from its end (`side` −1).
+    /// A time in a rank's window. `at` is counted from the window's start if `side` is 1, and from the window's end if
+    /// `side` is −1.
     struct instant {
         std::size_t rank = 0;
         int side = 1;
@@ -298,7 +295,7 @@ private:
     }
     [[nodiscard]] static std::size_t waiting_cells(const option_needs& n) { return n.offloads ? n.left : n.held; }
 
-    /// The column of T, and one column for the share of each option.
+    /// The column of T, and one column per option for its share.
     [[nodiscard]] std::vector<column> share_columns() {
         std::vector<column> columns{{1.0, {}}};
         const auto& middle = intervals_.back();
@@ -318,8 +315,8 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. With these columns, the
-    /// program always has a solution.
+    /// Adds columns for a serial schedule in the middle of the window. With these columns, the program always has a
+    /// solution.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -405,7 +402,7 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// The price of one unit of the link's time in interval j, summed over the link's directions.
+    /// The price of the link per unit of time in interval j, summed over its directions.
     [[nodiscard]] double price_of_link(const interval& j, const std::vector<double>& multipliers) const {
         if (j.link[0] == no_row) return 0.0;
         return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
@@ -454,7 +451,7 @@ private:
         return total / count_;
     }
 
-    /// The largest value that a state of rank r has for one unit of time in interval j.
+    /// The largest value of a state of rank r per unit of time in interval j.
     double best_state(const interval& j, std::size_t r, const std::vector<double>& multipliers) {
         const auto cells = needs_.cells[r];
         auto offered = nothing_offered(cells);
@@ -482,9 +479,8 @@ private:
     [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
         return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
     }
-    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. Among
-    /// stashes that take no memory, only the most valuable stash of each stage is kept. The kept stash counts for all
-    /// microbatches.
+    /// Offers stashes of option i to the packing. `id` names the offer. Stashes that take memory are packed. For each
+    /// stage, only the most valuable stash without memory is kept. The kept stash counts for all microbatches.
     void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
         if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
@@ -609,7 +605,7 @@ private:
     std::vector<std::size_t> share_columns_{};
     std::vector<column> found_{};
     double done_ = 0.0;
-    milp::simplex master_; // initialized last, because its rows come from the other members
+    milp::simplex master_; // initialized last: its rows come from the other members
 };
 
 } // namespace optpipe::detail

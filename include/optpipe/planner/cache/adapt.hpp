@@ -26,8 +26,7 @@ namespace optpipe {
 using operation_sequence = std::vector<operation>;
 
 /// The difference between two storage options. The sizes and times of the options are compared first, with size 0 and
-/// time 0 for a missing transfer. Two options with equal sizes and times differ only if exactly one of the options has
-/// transfers.
+/// time 0 for a missing transfer. Options with equal sizes and times differ only if just one of them has transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -53,8 +52,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations. Each option in the lists `from` is replaced by the most similar
-/// option in the lists `to`. Contract: the options exist in `from`.
+/// Replaces the storage options of the operations. Each option in `from` is replaced by the most similar option in
+/// `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -67,9 +66,9 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. Adds transfers
-/// and recomputations that the options need, and removes all others. An order with operations or options that `p` lacks
-/// stays unchanged.
+/// The order `all`, with one storage option per stage and microbatch: the forward's. Adds missing transfers and
+/// recomputations, and removes superfluous transfers and recomputations. An order with operations or options that `p`
+/// lacks stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -113,9 +112,8 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The order `all` with more microbatches. The section between the first stage's forwards of microbatches `at` and `at
-/// + period` is repeated as often as necessary. The result is executable if the repeated section is one period of a
-/// steady state.
+/// The order `all` with more microbatches. Repeats the section between the first stage's forwards of microbatches `at`
+/// and `at + period`. The result is executable if the section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -144,8 +142,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // The repeated microbatches are taken from the middle, from one third and from two thirds of the step. The number
-    // of repeated microbatches is the period of a published schedule, or a small multiple of such a period.
+    // The repeated microbatches are taken from the middle, from one third and from two thirds of the step. Each number
+    // is the period of a published schedule, or a small multiple of such a period.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -153,7 +151,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // The appended order is always executable, because the new microbatches run at the end, one at a time.
+    // The appended order is always executable: the new microbatches run last, one at a time.
     auto appended = all;
     const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -166,8 +164,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all`, without the marks of incomplete pairs. A pair is complete if its forward and its backward are
-/// marked and are successive computations of their rank, and if `p.overlaps` lists the pair.
+/// The order `all`, without the marks of incomplete pairs. A pair is complete if its two parts are marked, are
+/// successive computations of their rank, and are listed in `p.overlaps`.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet
@@ -188,8 +186,8 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 
 } // namespace detail
 
-/// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. The orders use storage options of `p`. Some orders may not be executable.
+/// Orders with `p`'s number of microbatches, made from an order with `from` microbatches, the most promising first. The
+/// orders use storage options of `p`. Some orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);
@@ -200,8 +198,8 @@ inline operation_sequence with_whole_pairs(const problem& p, operation_sequence 
 
 namespace detail {
 
-/// Renumbers the microbatches of an order in the order of their first forwards, and permutes `work` accordingly.
-/// Contract: every microbatch has a forward.
+/// Numbers the microbatches in the order of their first forwards, and permutes `work` accordingly. Contract: every
+/// microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);
@@ -218,8 +216,8 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders in which large and small microbatches follow each other as in `of`. Each order has the number of microbatches
-/// of `p`. Contract: no microbatch is a slice.
+/// Orders with large and small microbatches in a sequence similar to `of`. Each order has the number of microbatches of
+/// `p`. Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();
     const auto to = p.graph.microbatches();
@@ -242,9 +240,9 @@ inline bool has_every_forward(const drawn_order& of) {
 
 } // namespace detail
 
-/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
-/// not be executable. If the entry's microbatches differ and there are no pairs, there are at most `most` orders, and
-/// all of them are executable.
+/// Orders of `p`, made from an entry of a problem of equal shape, the most promising first. Some orders may not be
+/// executable. If the entry's microbatches differ and there are no pairs, there are at most `most` orders. All of these
+/// orders are executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

@@ -35,21 +35,20 @@ struct canonical_option {
 using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
-/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. If two
-/// problems have equal forms, each schedule of one becomes a schedule of the other if units and indices of storage
-/// options are converted.
+/// their first appearance. Storage options are sorted. Irrelevant numbers are left out. If two problems have equal
+/// forms, a schedule of one is a schedule of the other, up to units and option indices.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. The list continues with the times of the messages of each edge (forward and backward), the delays of
-    /// groups, and the durations of pairs.
+    /// each stage. Times of the messages of each edge (forward and backward), delays of groups, and durations of pairs
+    /// follow.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.
-    /// The list also has `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain, and
-    /// the memory of each pair.
+    /// Further entries are `kv` of each stage if there are slices, `held` of each edge if the stages aren't a chain,
+    /// and the memory of each pair.
     std::vector<double> stashes{};
     /// Limits of each rank, in units of the largest stash. A limit is infinite if all microbatches together fit in
     /// memory.
@@ -59,7 +58,7 @@ struct canonical_problem {
     double memory_scale = 0.0;
     /// The storage options of each stage, in ascending order.
     std::vector<canonical_options> storage{};
-    /// `slices` has the number of slices of each sequence, and is empty if no sequence has several slices.
+    /// `slices` has the number of slices of each sequence. The list is empty if no sequence has several slices.
     /// `factor_rows` has each stage's row of `factors`, and is empty if all factors are 1.
     std::vector<std::size_t> slices{};
     std::vector<std::size_t> factor_rows{};
@@ -73,8 +72,8 @@ struct canonical_problem {
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
-/// The number of tables in `canonical_problem::factors`, and the number of tables that are factors of times. The tables
-/// of times come first.
+/// The number of tables in `canonical_problem::factors`, and the number of tables for times. The tables of times come
+/// first.
 inline constexpr std::size_t factor_tables = 5;
 inline constexpr std::size_t factor_tables_of_times = 4;
 
@@ -91,8 +90,8 @@ struct canonical_units {
 /// The computing time of each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name. Forms that differ only by rounding almost always have the
-/// same name, too.
+/// A short name of `form`. Equal forms have the same name. Forms that differ only by rounding almost always have equal
+/// names.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe
@@ -335,7 +334,7 @@ private:
     bool can_offload_ = false;
 };
 
-/// If numbers differ by less than the tolerance, their buckets are equal or adjacent.
+/// Numbers that differ by less than the tolerance have equal or adjacent buckets.
 inline std::uint64_t bucket_of(double value) {
     if (!(value > 0.0)) return 0;
     if (std::isinf(value)) return 1;

@@ -23,7 +23,7 @@ inline bool at_least(std::span<const double> a, std::span<const double> b) {
 }
 inline bool at_least(double a, double b) { return at_least(std::span{&a, 1}, std::span{&b, 1}); }
 
-/// The largest factor f ≤ 1 such that no number of `b`, multiplied by f, exceeds the corresponding number of `a`.
+/// The largest f ≤ 1 with f · b[i] ≤ a[i] for all i.
 inline double common_factor(std::span<const double> a, std::span<const double> b) {
     double factor = 1.0;
     for (std::size_t i = 0; i < a.size(); ++i)
@@ -31,13 +31,13 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
     return factor;
 }
 
-/// The option `known` can replace the option `asked` in any schedule if the times of `known` are multiplied by the
-/// returned factor. The factor is the largest possible, but at most 1. The factor is 0 if `known` ever holds more
-/// memory than `asked`, on the device or the host, or has an operation that `asked` lacks.
+/// With its times multiplied by the returned factor, `known` can replace `asked` in any schedule. The factor is the
+/// largest possible, but at most 1. The factor is 0 if `known` ever holds more memory than `asked`, or has an operation
+/// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The memory that stays on the device and the memory that is transferred are compared. An option's `held` is the
-    // sum of the memory that stays and the memory that is transferred. Activations that are recomputed are compared as
-    // part of `stashes`.
+    // Compares the memory that stays on the device, and the memory that is transferred. An option's `held` is the
+    // memory that stays plus the memory that is transferred. Activations that are recomputed are compared as part of
+    // `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -80,7 +80,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 } // namespace detail
 
-/// Whether two forms differ only in numbers, in storage options, and in their microbatches (`slices` and `factors`).
+/// Whether two forms differ only in numbers, storage options and microbatches (`slices` and `factors`).
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
@@ -105,29 +105,28 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
            std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
 }
 
-/// The bound for `asked` that follows from a bound for `known`, or 0 if none follows. Bounds are in canonical units.
+/// The bound for `asked` that a bound for `known` implies, or 0. Bounds are in canonical units.
 ///
-/// Suppose that `asked`, compared with `known`, has no fewer microbatches, no smaller stashes, no larger limits, and
-/// times that are at least `f` times as long. Each schedule of `asked` becomes a schedule of `known` if the additional
-/// microbatches are left out and the times are divided by f. The division divides the objective by f, so no schedule of
-/// `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
+/// Suppose that `asked` has at least as many microbatches as `known`, no smaller stashes, no larger limits, and times
+/// of at least f times those of `known`. A schedule of `asked` becomes a schedule of `known`: additional microbatches
+/// are left out, and times are divided by f. The division divides the objective by f: no schedule of `asked` is below f
+/// × bound. The bound is lowered by the possible rounding error of the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more. The option of `known` replaces
 /// the option of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of
-/// the offload. After the offload, the stash takes only the part left on the device until the reload starts, and then
-/// `held` again. From the start of a recomputation, a stash takes the size of the activation. A stash is never larger
-/// with the option of `known` than with the option of `asked`, neither on the device nor on the host. Each operation of
-/// the option of `asked` is replaced by the same operation of the option of `known`, which starts at the same time and
-/// ends no later. Operations that the option of `known` lacks are left out. Thus dependent operations don't start too
-/// early, lanes run one operation at a time, and memory is freed no later. Further options of `known` don't matter,
-/// because they could only make schedules of `known` shorter. If `asked` has an option that no option of `known` can
-/// replace, no bound follows.
+/// the offload. Between offload and reload, the stash takes only the part left on the device, and `held` again after
+/// that. From the start of a recomputation, a stash takes the size of the activation. A stash is never larger with the
+/// option of `known` than with the option of `asked`, on device or host. Each operation of `asked` becomes the same
+/// operation of `known`, with an equal start and an end that is no later. Operations that the option of `known` lacks
+/// are left out. Dependent operations don't start too early, lanes run one operation at a time, and memory is freed no
+/// later. Further options of `known` don't matter: more options can only shorten schedules of `known`. If `asked` has
+/// an option that no option of `known` can replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
 /// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. The
-/// bound is multiplied by the least ratio of a factor of `asked` on time to the factor of `known`, but at most by 1. If
-/// microbatches differ and there are pairs, only a bound for the same problem is used. The reason is that the factor of
-/// a pair depends on the durations of its parts.
+/// bound is multiplied by the smallest ratio of time factors (`asked` to `known`), at most 1. If microbatches differ
+/// and there are pairs, only a bound for the same problem is used. A pair's factor depends on the durations of its
+/// parts.
 ///
 /// If a microbatch is left out, pairs lose one of their two parts. The remaining part of a pair runs alone, and ends no
 /// later than in the pair.

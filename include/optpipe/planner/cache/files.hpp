@@ -31,8 +31,7 @@ inline std::optional<std::string> read_cache_file(const std::filesystem::path& p
     return text;
 }
 
-/// Writes a temporary file and renames it, which is atomic with respect to other processes. Returns whether the file
-/// was written.
+/// Writes a temporary file and renames it atomically. Returns whether the file was written.
 inline bool write_cache_file(const std::filesystem::path& path, std::string_view text) {
     temporary_file temporary{path.parent_path()};
     return temporary.is_open() && temporary.write(text) && temporary.replace(path);

@@ -22,13 +22,12 @@ struct cache_hits {
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective, in canonical units. The bound is the highest one that follows from an entry of
-    /// the cache.
+    /// A lower bound on the objective, in canonical units. No entry of the cache implies a higher bound.
     double bound = 0.0;
 };
 
 /// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
-/// can't be read or written are skipped, and `warn` gets a sentence for each of them.
+/// can't be read or written are skipped, with a sentence to `warn`.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -37,7 +36,7 @@ public:
 
     [[nodiscard]] cache_hits find(const canonical_problem& asked) const;
 
-    /// Stores the entry, unless the stored entry is at least as good in objective, bound and budget.
+    /// Stores the entry unless the stored entry is at least as good in objective, bound and budget.
     void store(const cache_entry& entry) const;
 
 private:
@@ -108,7 +107,7 @@ public:
         std::error_code failure;
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
-        // A damaged entry is overwritten without a warning, because `find` has already given one.
+        // A damaged entry is overwritten without a warning: `find` has given one.
         if (const auto text = read_cache_file(path, most_bytes)) {
             const auto there = parse_cache_entry(*text);
             if (there && is_same(there->of, entry.of) && there->objective <= entry.objective &&
@@ -140,7 +139,7 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry has another version.
+    /// The text of a file, at most `most` bytes. Empty if the file can't be read or its entry has another version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {
@@ -172,8 +171,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The relative gap of the entry's plan, or 0 if the entry's microbatches are equal and aren't slices. A good plan
-    /// for very different microbatches may be more useful than a hasty plan for similar ones.
+    /// The relative gap of the entry's plan. 0 if the entry's microbatches are equal and aren't slices. A good plan for
+    /// different microbatches may be better than a hasty plan for similar microbatches.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -234,7 +233,7 @@ OPTPIPE_INLINE void plan_cache::store(const cache_entry& entry) const {
 OPTPIPE_INLINE cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
                                             double budget, std::string method) {
     const auto units = canonical_units_of(p);
-    // The text after the colon is the name of a storage option, which may be any text.
+    // The text after the colon is the name of a storage option, with any characters.
     if (!detail::is_printable(method)) method.resize(std::min(method.size(), method.find(':')));
     cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
     const auto sorted = order_of(found);

@@ -21,9 +21,9 @@
 
 namespace optpipe {
 
-/// The version of the format of entries. An entry has two blocks. The first block has a line with the version, one line
-/// per field, and a line with a checksum. The second block has the operations and their checksum. The first block is
-/// enough to tell whether an entry is useful.
+/// The version of the format of entries. An entry has two blocks. The first block has the version, one line per field,
+/// and a checksum. The second block has the operations and their checksum. The first block is enough to tell whether an
+/// entry is useful.
 inline constexpr std::string_view cache_format = "optpipe.plan/3";
 
 namespace detail {
@@ -43,8 +43,7 @@ inline std::string cache_counts(std::string_view name, const std::vector<std::si
     return line + '\n';
 }
 
-/// The numbers of all storage options. For each stage, the list has the number of options, and then the numbers of each
-/// option.
+/// The numbers of all storage options. Each stage has the number of its options, and then the numbers of each option.
 inline std::vector<double> numbers_of(const std::vector<canonical_options>& storage) {
     std::vector<double> numbers;
     for (const auto& options : storage) {
@@ -72,8 +71,7 @@ inline std::optional<std::vector<canonical_options>> storage_of_numbers(const st
     return storage;
 }
 
-/// Examples are "0F0", "0F0:2" for storage option 2 (option 0 isn't written), and "0F0+" and "0F0+:2" for a part of a
-/// pair.
+/// Examples: "0F0", "0F0:2" with storage option 2, and "0F0+" and "0F0+:2" for a part of a pair.
 inline std::string cache_word(const operation& op) {
     const auto word = op.is_paired ? to_string(op) + '+' : to_string(op);
     return op.storage == 0 ? word : word + ':' + std::to_string(op.storage);
@@ -117,7 +115,7 @@ public:
         rest_.remove_prefix(end + 1);
         return result;
     }
-    /// Reads a line that begins with `name`, and returns the text after the name.
+    /// Reads a line that begins with `name`, and returns the rest of the line.
     std::string_view field(std::string_view name) {
         const auto text = line();
         if (text.size() < name.size() || text.substr(0, name.size()) != name) return fail();
@@ -157,7 +155,7 @@ public:
         words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
         return word;
     }
-    /// Reads a line with a checksum, which ends the block that starts at `from`.
+    /// Reads the checksum line of the block that starts at `from`.
     void checksum(std::size_t from) {
         fingerprint print;
         print.add(all_.substr(from, position() - from));

@@ -59,7 +59,7 @@ public:
         for (std::size_t j = 0; j < forwards_.size(); ++j)
             set(own_->storage.uses[user_of(j)][j]);
     }
-    /// Sets the literals that tell which operations of this stage and of the previous stage have the same microbatch.
+    /// Sets the literals that link operations of this stage to the previous stage's operations of the same microbatch.
     void read_links(const stage_to_assignment& before) {
         const auto& all = own_->storage;
         if (all.next_forward.empty()) return;
@@ -73,8 +73,7 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task. `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, it assigns the microbatches of each list, in the order of `run`, to the tasks of
-    /// the list.
+    /// interchangeable microbatches, the tasks of each list get its microbatches in the order of `run`.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -93,7 +92,7 @@ private:
         const auto& full = of(b, operation_kind::backward);
         return full ? full : of(b, operation_kind::backward_input);
     }
-    /// The storage option of microbatch `b`, or the option that replaces it in the model.
+    /// The storage option of microbatch `b`, or its replacement in the model.
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         return model_->needed().replacement(stage_, of(b, operation_kind::forward)->op.storage);
     }
@@ -141,8 +140,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// If two stashes are used in the order of their forwards, but recomputed, offloaded or reloaded in the opposite
-    /// order, swaps their tasks. Returns whether any tasks were swapped.
+    /// Swaps the tasks of two stashes that are used in the order of their forwards, but copied or recomputed in the
+    /// opposite order. Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -170,7 +169,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends when its W ends, so the end of the I is earlier by the duration of the W.
+        // A B ends with its W. Its I ends earlier by the duration of the W.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};
@@ -182,7 +181,7 @@ private:
         set(first, read);
         set(gradient, time(read.start) + length(first));
     }
-    /// Weight gradients outside full backwards run in the order of their gradients if the model sorts them.
+    /// Sorted weight gradients outside full backwards run in the order of their gradients.
     void read_weights() {
         if (own_->weight.empty()) return;
         if (model_->order().is_sorted())
@@ -240,7 +239,7 @@ public:
     [[nodiscard]] assignment&& result() && { return static_cast<assignment&&>(result_); }
 
 private:
-    /// Swaps interchangeable sequences so that their first forwards on stage 0 are sorted.
+    /// Swaps interchangeable sequences to sort their first forwards on stage 0.
     [[nodiscard]] schedule renamed(schedule s) const {
         std::sort(s.operations.begin(), s.operations.end(), starts_before);
         std::vector<std::size_t> names(s.graph.microbatches());
@@ -295,7 +294,7 @@ private:
     void read_choices() {
         const auto& m = model_->tasks();
         // Variables without tasks have been set already. A presence variable comes before the choices that depend on
-        // it, so it is set first.
+        // it.
         for (std::uint32_t v = 1; v < m.variables(); ++v) {
             const auto& c = m.choices[v];
             if (c.first == c.second) continue;
@@ -353,7 +352,7 @@ private:
         stored_stash tasks;
     };
 
-    /// The column in which `row` has a true literal, or `row` itself if there are no literals.
+    /// The column of a true literal in `row`, or `row` itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =
@@ -367,8 +366,8 @@ private:
     }
     [[nodiscard]] ticks start(task_index t) const { return from_->starts[t]; }
     [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
-    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if a pair fits no stash,
-    /// or if stashes without a pair can't be kept.
+    /// Assigns each transfer pair to the first fitting stash without a pair. Empty if a pair fits no stash, or if a
+    /// stash without a pair can't be kept.
     [[nodiscard]] std::vector<stored> assign_pairs() const {
         std::vector<stored> pairs;
         for (const auto& all : own_->storage.pairs)

@@ -11,8 +11,8 @@ namespace optpipe::cp {
     return a.held == b.held && a.recompute == b.recompute && a.backward_extra == b.backward_extra;
 }
 
-/// The form of the model that proves bounds. The form is `pooled`, a relaxation, for plain problems in which the
-/// options of each stage differ only in transfers. For all other problems, the form is exact.
+/// The form of the model that proves bounds. The form is `pooled` (a relaxation) for plain problems in which a stage's
+/// options differ only in transfers. For all other problems, the form is exact.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     const needed_options needed{p};

@@ -15,12 +15,12 @@ namespace optpipe::cp {
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
     /// The largest number of decision levels of a shared clause. Clauses with more levels prune less, and take as long
-    /// to propagate. On store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds, proofs took 8.5 s with one search,
-    /// and 7.0 s with two searches that share nothing. With two searches that share clauses with up to 3, 5 and 8
-    /// levels, proofs took 4.8, 4.3 and 4.7 s.
+    /// to propagate. Proofs of store-p3-m6-k150 and store-v-p2-m4-k100 (three seeds) took 8.5 s with one search, and
+    /// 7.0 s with two searches that share nothing. Two searches that share clauses with up to 3, 5 and 8 levels took
+    /// 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
-    /// Number of clauses that are kept. Older clauses are dropped. The default is the number of clauses that a search
-    /// learns before it drops some (`solver_parameters`).
+    /// Number of clauses that are kept. Older clauses are dropped. A search learns this number of clauses before it
+    /// drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
@@ -48,7 +48,7 @@ public:
             return pool_ && distinct_levels <= pool_->with_.most_levels;
         }
         void add(clause c) { pool_->add(std::move(c), number_); }
-        /// The clauses that other members have added since the last call, and that hold for objectives up to `limit`.
+        /// Clauses that other members have added since the last call, for objectives up to `limit`.
         [[nodiscard]] std::vector<clause> take(ticks limit) {
             return pool_ ? pool_->since(seen_, number_, limit) : std::vector<clause>{};
         }
@@ -95,7 +95,7 @@ private:
 
     clause_pool_parameters with_{};
     std::mutex mutex_{};
-    /// The latest clauses, as a ring buffer: the n-th added clause is at index n modulo the capacity.
+    /// The latest clauses, as a ring buffer. The n-th clause has index n modulo the capacity.
     std::vector<entry> clauses_{};
     std::size_t added_ = 0;
     std::uint32_t members_ = 0;

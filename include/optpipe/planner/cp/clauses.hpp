@@ -22,8 +22,7 @@ public:
             : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
 
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
-        /// Whether the clause has two literals. If the clause has two literals, the blocker is the other literal, so
-        /// the clause needn't be read.
+        /// Whether the clause has two literals. The blocker of a binary clause is the clause's other literal.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
         /// A literal of the clause. While this literal is true, the clause is satisfied.
         [[nodiscard]] literal blocker() const { return blocker_; }

@@ -17,7 +17,7 @@ struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
     std::uint32_t distinct_levels = 0;
-    /// Whether the conflict depends on no decision, so that the model is infeasible.
+    /// Whether the conflict depends on no decision. If so, the model is infeasible.
     bool final = false;
 };
 
@@ -59,8 +59,7 @@ private:
 
     /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
     /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict. A
-    /// conflict may involve no choice of its highest level, because a fact may be derived on a higher level than its
-    /// reasons.
+    /// fact may be derived on a higher level than its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -194,8 +193,7 @@ private:
     }
     static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
-    /// Moves the literal of the second-highest level to the second position, so that the first two literals can be
-    /// watched.
+    /// Moves the literal of the second-highest level to the second position, for the watches.
     void finish(const trail& trail, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;
@@ -230,8 +228,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, `implied_` says whether the clause implies the entry, or that the answer isn't
-    /// known yet. `asked_` lists the entries whose answer is known.
+    /// `implied_` has one answer per entry of the trail: implied by the clause, not implied, or unknown. `asked_` lists
+    /// the entries whose answer is known.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

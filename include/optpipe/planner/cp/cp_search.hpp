@@ -25,21 +25,20 @@
 
 namespace optpipe {
 
-/// How `cp_search` divides its effort, and the largest problems that it accepts.
+/// How `cp_search` divides its effort, and the sizes of problems that it accepts.
 struct cp_parameters {
     /// Number of conflicts per slice in the first round. In each round, each search gets one slice. With short slices,
     /// searches for the incumbent and for the bound alternate more often. With long slices, each search makes more use
-    /// of the clauses that it learns. Not tuned.
+    /// of its learned clauses. Not tuned.
     std::size_t first_round = 200;
-    /// Each round is longer than the previous round, by the factor 1 + 1 / `round_growth`. Not tuned.
+    /// Each round is longer than the previous round by the factor 1 + 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// A slice of a search for the incumbent has this many times the conflicts of a slice of a search for bounds. Each
-    /// search for a bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to
-    /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
-    /// s of processor time each. Four incumbents were better, one more problem got an incumbent, and three bounds were
-    /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each. No bound was lower,
-    /// and no proof came later. store-v-p2-m4-k100 was proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and
-    /// 11.5 s).
+    /// The conflicts of a slice for the incumbent, divided by the conflicts of a slice for bounds. Each search for a
+    /// bound starts anew. A larger value leads to earlier proofs, but to slightly lower bounds if there is no proof. A
+    /// value of 2 was compared with 1 on 40 small random problems with 5 s of processor time each. Four incumbents were
+    /// better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. A value of 8 was compared
+    /// with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came later. store-v-p2-m4-k100 was
+    /// proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and 11.5 s).
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
@@ -47,11 +46,11 @@ struct cp_parameters {
     /// Cost of setting up a solver, in propagation steps per clause and per variable. Setting up 1,570,000 clauses and
     /// variables took 0.27 s, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted, and its time
+    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted. The time
     /// grows with the square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
     std::size_t most_tasks = 2000;
-    /// Limit on the number of clauses that link the microbatches of consecutive stages in the exact model
-    /// (`stage_storage`). The clauses take tens of megabytes.
+    /// The largest number of clauses that link the microbatches of consecutive stages (`stage_storage`). The clauses
+    /// take tens of megabytes.
     std::size_t most_links = 200'000;
 };
 
@@ -80,8 +79,8 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// The number of tasks of a microbatch on a stage. The tasks are F, I and W, and all tasks that the storage options of
-/// the stage may add.
+/// The number of tasks of a microbatch on a stage. The tasks are F, I and W, and the tasks of all storage options of
+/// the stage.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -104,9 +103,9 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
-/// better schedules. Searches for the bound test objectives near the bound, and raise the bound if these objectives are
-/// infeasible. Learned clauses are shared by all searches on a state, also between several objects of this class. `run`
-/// resumes where the last call stopped.
+/// better schedules. Searches for the bound test objectives near the bound, and raise the bound above infeasible
+/// objectives. All searches on a state share learned clauses, even across objects of this class. `run` resumes where
+/// the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -130,7 +129,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// False once it is known whether the model has a solution within the search's limit.
+        /// False once the search's model is solved or infeasible within its limit.
         bool active = true;
     };
 
@@ -168,12 +167,10 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
-    /// do.
+    /// Continues the current slice. Returns false after a round in which no search had work left.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule is often found after few conflicts, so the remaining conflicts of the slice are used to
-            // find the next one.
+            // A better schedule often takes few conflicts. The rest of the slice is used for the next schedule.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -194,7 +191,7 @@ private:
     [[nodiscard]] bool finished() const {
         return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
     }
-    /// Whether a search in progress must stop, after `steps` steps since it was continued.
+    /// Whether a search must stop `steps` steps after it was continued.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
         return state_->done() || spent_steps_ + steps >= step_limit_;
     }
@@ -220,7 +217,7 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (bounding_->time().is_exact()) return 0;
-        // The largest number of durations and hops of a microbatch on a stage. Each duration or hop has an error of at
+        // The largest number of durations and hops of a microbatch on a stage. A duration or hop has an error of at
         // most half a tick.
         constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
@@ -242,13 +239,12 @@ private:
     }
 
     /// Excludes objectives that propagation at the root finds infeasible. Bisects the interval between the bound and
-    /// the target until the interval's length is at most the initial length divided by `most_gap_divisor`. Returns
-    /// false if the bisection isn't complete yet.
+    /// the target until its length is divided by `most_gap_divisor`. Returns false if the bisection isn't complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
             if (!is_probing_) {
-                // Try the target first, because it is often infeasible at the root.
+                // The target is tried first: it is often infeasible at the root.
                 const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
                 const auto high = std::min(target(), root_feasible_);
                 if (first) root_precision_ = std::max<ticks>(1, (high - excluded_) / with_.most_gap_divisor);
@@ -266,7 +262,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // each objective that is probed later is lower
+                root_feasible_ = root_probe_->limit(); // later probes test lower objectives
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -299,20 +295,20 @@ private:
         return true;
     }
     /// Whether the search in the exact model must wait until the search without overtaking is settled. The exact model
-    /// is much harder, because any two microbatches may overtake each other.
+    /// is much harder: any two microbatches may overtake each other.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model. The exact model is needed if the model that proves bounds allows orders that no schedule
-    /// has.
+    /// Adds the exact model. The exact model is needed if the model that proves bounds allows orders without a
+    /// schedule.
     void add_exact() {
         if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
-    /// Searches for a schedule whose objective exceeds the bound by at most 1 / `gap_divisor_` of the gap.
-    /// `gap_divisor_` is doubled after a timeout, and halved after a refutation. Returns false if the bound has reached
-    /// the least feasible objective.
+    /// Searches for a schedule with an objective of at most bound + gap / `gap_divisor_`. `gap_divisor_` is doubled
+    /// after a timeout, and halved after a refutation. Returns false if the bound has reached the least feasible
+    /// objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -341,7 +337,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // Conflicts also count as steps, because a solver that has given up reports conflicts, but takes no steps.
+        // Conflicts count as steps, too, because a solver that has given up takes no steps.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
@@ -380,15 +376,15 @@ private:
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Numbers of conflicts and of propagation steps until now. The current call ends when one of the numbers reaches
-    /// its limit.
+    /// Numbers of conflicts and of propagation steps until now. The call ends when one of the numbers reaches its
+    /// limit.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that are paused because no call is running them.
+/// The paused searches of a state.
 class paused_searches {
 public:
     /// Takes out a paused search. Null if no search is paused.
@@ -417,13 +413,12 @@ private:
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
 /// schedule of the best builder. Returns when the search is complete or a limit is reached. For a large problem, the
-/// call returns at once, with the structural bound. A problem is large if its number of operations, including all
-/// operations that storage options may add, exceeds `cp_parameters::most_tasks`. A problem is also large if some
-/// options recompute and there are many microbatches.
+/// call returns at once, with the structural bound. A problem is large if its operations, with those of all storage
+/// options, exceed `cp_parameters::most_tasks`. A problem with recomputing options and many microbatches is also large.
 ///
-/// The search of a call that has returned is kept in the state. The next call with the same state, or with another view
-/// of the state, resumes the kept search. The resumed search keeps its seed and parameters. Concurrent calls have
-/// separate searches, which share learned clauses.
+/// The search of a call that has returned is kept in the state. The next call with the state, or with a view of the
+/// state, resumes the search. The resumed search keeps its seed and parameters. Concurrent calls have separate
+/// searches, which share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

@@ -20,7 +20,7 @@ namespace optpipe::cp {
 /// - *Overload*: the tasks that must lie within an interval must fit into the interval.
 /// - *Edge finding*: a task that can't run among others runs before or after all of them (Carlier and Pinson 1989).
 ///
-/// Applied to all intervals, the overload rule gives the preemptive one-machine bound (Carlier 1982).
+/// On all intervals, the overload rule gives the preemptive one-machine bound (Carlier 1982).
 class disjunctive {
 public:
     explicit disjunctive(const model& m)
@@ -91,8 +91,8 @@ private:
         ticks deadline;
     };
 
-    /// For each task of a machine, the tasks that are known to run before it. Tasks are identified by their index on
-    /// the machine.
+    /// For each task of a machine, the tasks known to run before it. Tasks are identified by their index on the
+    /// machine.
     class known_orders {
     public:
         class row {
@@ -193,7 +193,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Calls `look` for each group of jobs whose windows overlap, directly or via other jobs.
+    /// Calls `look` for each group of jobs with overlapping windows, directly or via other jobs.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;
@@ -264,7 +264,7 @@ private:
             work_from_[i] = work_from_[i + 1] + (j.deadline <= deadline ? j.length : 0);
             if (j.deadline <= deadline && j.head + work_from_[i] > deadline) return overload(trail, i, deadline);
         }
-        // The fullest interval that begins at or before the start of the current job.
+        // The fullest interval that begins no later than the current job.
         std::size_t fullest = n;
         for (std::size_t i = 0; i < n; ++i) {
             const auto& j = jobs_[i];
@@ -289,8 +289,8 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after all jobs that have positions of at least `from` and must end by `deadline`. Contract: `last`
-    /// can't run before or among the jobs that must end by `deadline`.
+    /// Orders `last` after all jobs that have positions >= `from` and must end by `deadline`. Contract: `last` can't
+    /// run before or among the jobs that must end by `deadline`.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)

@@ -15,8 +15,8 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. If there is no such decimal unit, quantities are rounded to a fine unit, and the error of a sum of n
-/// quantities is at most n/2 units.
+/// quantities. If no decimal unit divides all quantities, each quantity is rounded to a fine unit, with an error of at
+/// most 1/2 unit.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
@@ -25,7 +25,7 @@ public:
         constexpr int most_digits = 7; // number of decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // number of bits of the largest sum, which fits in 55 bits even with rounding errors
+        constexpr int bits = 40; // bits of the largest sum, which fits in 55 bits even with rounding errors
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
@@ -113,9 +113,9 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 
 } // namespace detail
 
-/// The unit of time of a problem. For `span`, an optimal time is the mean of differences along a cycle that visits each
-/// rank at most once. If all durations are multiples of u, optimal times are multiples of u/k, where k is at most the
-/// number of ranks. `time_grid` divides u by the least common multiple of all such k, if this multiple is small.
+/// The unit of time of a problem. For `span`, an optimal time is a mean of differences along a cycle that visits each
+/// rank at most once. If all durations are multiples of u, optimal times are multiples of u/k with k ≤ number of ranks.
+/// `time_grid` divides u by the least common multiple of all possible k, if the multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

@@ -12,9 +12,9 @@
 
 namespace optpipe::cp {
 
-/// Propagates knapsack constraints. Sums the weights of the chosen terms. If the capacity is too small for a further
-/// term and all terms that it implies, the term is excluded. For example, a forward that doesn't fit in memory beside
-/// the stashes that are in use must wait for backwards.
+/// Propagates knapsack constraints. Sums the weights of the chosen terms. Excludes a term that exceeds the remaining
+/// capacity, together with all terms that it implies. Example: a forward that doesn't fit in memory waits for
+/// backwards.
 class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)

@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Builds a knapsack constraint for the start of a task. When the task starts, the constraint limits the memory that
-/// other tasks have acquired, but not released.
+/// Builds a knapsack constraint for the start of a task. At the start of the task, the constraint limits the memory
+/// that other tasks hold.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
@@ -32,8 +32,8 @@ public:
         capacity += amount;
         add(!known_->ends_before(by, at_), amount, by, true);
     }
-    /// Adds an acquisition of `acquired` at the start of task `by`, and a release of `released` at the end of `by`. If
-    /// the same literal decides the acquisition and the release, only the difference of the two amounts is added.
+    /// Adds an acquisition at the start of task `by` and a release at its end. If one literal decides the acquisition
+    /// and the release, only their difference is added.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);
@@ -82,8 +82,8 @@ private:
     /// Sets implied terms. A release that hasn't happened implies that no later release has happened. An acquisition
     /// that has happened implies that all earlier acquisitions have happened.
     void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, fewer implied terms are set, which
-                                                                  // is weaker but still correct
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, fewer implied terms are set:
+                                                                  // weaker, but still correct
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

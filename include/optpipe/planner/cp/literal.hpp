@@ -8,7 +8,7 @@
 
 namespace optpipe::cp {
 
-/// Time as a number of the model's ticks, or memory as a number of the model's units of memory.
+/// Time in ticks of the model, or memory in units of the model.
 using ticks = std::int64_t;
 
 /// A Boolean variable or its negation.
@@ -39,14 +39,14 @@ inline constexpr literal never{0, true};
 /// The position of a task in its model.
 using task_index = std::uint32_t;
 
-/// A quantity that only grows along a branch: the earliest start of a task, or minus its latest start.
+/// A quantity that only grows along a branch: a task's earliest start, or minus its latest start.
 using bound_index = std::uint32_t;
 [[nodiscard]] constexpr bound_index earliest_of(task_index t) { return 2 * t; }
 [[nodiscard]] constexpr bound_index latest_of(task_index t) { return 2 * t + 1; }
 [[nodiscard]] constexpr task_index task_of(bound_index b) { return b >> 1U; }
 [[nodiscard]] constexpr bound_index opposite(bound_index b) { return b ^ 1U; }
 
-/// A statement that a literal is true, or that a bound is at least `value`.
+/// The fact that a literal is true, or that a bound is at least `value`.
 struct fact {
     std::uint32_t code = 0;
     bool is_bound = false;

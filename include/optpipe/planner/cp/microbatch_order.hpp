@@ -15,13 +15,12 @@ namespace optpipe::cp {
 /// Tells which operations of a model run in the order of their microbatches.
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
-/// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`).
-/// Sorting is possible because the inputs of interchangeable microbatches also come from interchangeable microbatches,
-/// and memory use doesn't change. If operations aren't sorted, their k-th task belongs to microbatch k.
+/// storage option, operations of interchangeable microbatches are sorted on every stage (see `pipeline_model`). Sorting
+/// is possible: interchangeable microbatches get inputs from interchangeable microbatches, and memory use doesn't
+/// change. If operations aren't sorted, their k-th task belongs to microbatch k.
 ///
-/// If a stage has several options, all operations of a sequence must be renumbered together, so only the first forwards
-/// of interchangeable sequences on stage 0 are sorted. (For plain problems, `stage_storage` uses permutations, so that
-/// the forwards, gradients and weight gradients of every stage are sorted.)
+/// If a stage has several options, only the first forwards of interchangeable sequences on stage 0 are sorted. For
+/// plain problems, `stage_storage` sorts the operations of every stage.
 class microbatch_order {
 public:
     microbatch_order(const problem& p, const needed_options& needed, overtaking form)

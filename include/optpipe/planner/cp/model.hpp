@@ -35,8 +35,8 @@ struct choice {
     ticks back = 0;
 };
 
-/// Tasks that must not overlap, with the literal "i before j" for each pair (i, j), in row-major order. The literal
-/// matters only if both i and j are present.
+/// Tasks that must not overlap. Each pair (i, j) has a literal "i before j", in row-major order. The literal matters
+/// only if both i and j are present.
 struct machine {
     std::vector<task_index> tasks{};
     std::vector<literal> before{};
