@@ -59,8 +59,8 @@ struct knapsack_constraint {
     std::vector<knapsack_term> terms{};
 };
 
-/// A scheduling model. A solution decides the order and presence of the tasks, such that there are starts with earliest
-/// ≤ start ≤ latest that satisfy all differences, choices, machines, knapsacks and clauses.
+/// A scheduling model. A solution is an order and a presence of the tasks. Starts between earliest and latest satisfy
+/// all differences, choices, machines, knapsacks and clauses.
 struct model {
     std::vector<task> tasks{};
     std::vector<difference> differences{};
@@ -69,8 +69,8 @@ struct model {
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable, a variable that it directly implies, or 0 if there is none. For example, the presence of the
-    /// (k + 1)-th transfer pair of a stage implies the presence of the k-th pair.
+    /// For each variable, a variable that it directly implies, or 0. Example: the presence of a stage's (k + 1)-th
+    /// transfer pair implies the presence of the k-th pair.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }
@@ -105,7 +105,7 @@ struct model {
         add_clause(std::move(some));
         return any;
     }
-    /// Requires that exactly one of the literals other than `never` is true.
+    /// Requires that exactly one literal other than `never` is true.
     void add_exactly_one(std::vector<literal> some) {
         std::erase(some, never);
         for (std::size_t a = 0; a < some.size(); ++a)

@@ -21,10 +21,9 @@ struct arc {
     ticks gap = 0;
 };
 
-/// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
+/// All differences and choices of a model as arcs between bounds, indexed by source and by guard.
 ///
-/// While an optional task may still be absent, its bounds are propagated only to tasks whose presence requires the
-/// optional task.
+/// An optional task that may be absent passes its bounds only to tasks that require it.
 class network {
 public:
     /// A range of arc positions: [first, last).

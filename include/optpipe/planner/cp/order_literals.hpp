@@ -52,8 +52,8 @@ public:
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
     /// If `y` is present, the returned literal tells whether `x` is present and starts no later than `y`. If several
-    /// tasks that share a memory start together, the literal may be false for some pairs of these tasks. Among tasks
-    /// that start together, at least one task has literals that say that all others start before it.
+    /// tasks of one memory start together, the literal may be false for some pairs. One of the tasks that start
+    /// together has literals that put all others before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -63,11 +63,10 @@ public:
         const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
         const bool apart = t != orders_.end() && all[x].length > 0 && all[y].length > 0;
         if (apart && x_stays && y_stays) return x < y ? t->second : !t->second;
-        // For an optional task, the negation of the reverse order is enough, because the literal's value doesn't matter
-        // if the task is absent.
+        // For an optional task, the negated reverse order is enough: the literal has no meaning if the task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
-        // Two optional tasks have a literal for each order. If both tasks start together, the true literal is the one
-        // that puts the task with the larger index first.
+        // Two optional tasks have a literal for each order. If both tasks start together, the true literal puts the
+        // task with the larger index first.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
@@ -119,12 +118,11 @@ private:
 
     model* model_;
     longest_paths paths_;
-    /// Whether some task has no duration. If no task has duration 0, at most two tasks of the same memory can start at
-    /// the same time, one on each of its two machines, and a solution may order either one first. If some task has no
-    /// duration, three or more tasks may start together, and choices for each pair could form a cycle. Therefore, if
-    /// tasks start together, one of the tasks is ordered after all others: the task with the largest index among the
-    /// tasks that are always present. If all tasks that start together are optional, the task with the smallest index
-    /// is ordered after all others.
+    /// Whether some task has no duration. If no task has duration 0, at most two tasks of one memory start together,
+    /// one on each of its two machines. Either order is allowed. With tasks of duration 0, three tasks may start
+    /// together, and choices for each pair could form a cycle. One of the tasks that start together is ordered last:
+    /// the task with the largest index among the tasks that are always present. Among optional tasks, the task with the
+    /// smallest index is ordered last.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

@@ -20,30 +20,28 @@
 namespace optpipe::cp {
 
 /// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
-/// memory. The constraint limits all memory in use at this start, including the memory that the task acquires.
+/// memory. The constraint limits all memory in use at the start, including the task's own.
 ///
-/// Some memory of a stash is held on the device whichever option is chosen. The tasks that acquire and release this
-/// memory are the forward, the transfers, and the gradient or weight gradient. To count this memory, the model needn't
-/// know which forward, transfers and gradient belong to one stash.
+/// Some memory of a stash is held on the device whichever option is chosen. The forward, the transfers, and the
+/// gradient or weight gradient acquire and release such memory. Memory that every option holds is counted without
+/// knowing which tasks belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
-/// three conditions hold. The stash has an option with this layer. The task that brings the layer to the device
-/// (forward, reload or recomputation) has started. The task that removes the layer (offload, gradient or weight
-/// gradient) hasn't ended.
+/// three conditions hold. The stash has an option with this layer. The task that brings the layer (forward, reload or
+/// recomputation) has started. The task that removes the layer (offload, gradient or weight gradient) hasn't ended.
 ///
-/// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings a lower
-/// layer to the device no later than a higher layer, and removes the lower layer no earlier than the higher layer. The
-/// reason is that a recomputation starts after the reload, the reload starts after the forward, and a weight gradient
-/// ends after its gradient. Thus the knapsack can count nested layers together before the option is known. If two tasks
-/// start together, the literal for their order may be true or false. If there are tasks without duration, layers aren't
-/// nested, because nesting requires that starts and ends of tasks differ. The layers that a gradient adds to its stash
-/// are always nested.
+/// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings lower
+/// layers no later than higher layers, and removes lower layers no earlier. Recomputations start after reloads, reloads
+/// start after forwards, and weight gradients end after gradients. Thus the knapsack can count nested layers together
+/// before the option is known. If two tasks start together, the literal for their order may be true or false. Layers
+/// aren't nested if there are tasks without duration, because nesting requires that starts and ends of tasks differ.
+/// The layers that a gradient adds to its stash are always nested.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
-/// backwards acquire and release memory in addition to stashes, and operations of other ranks may release it, too. A
-/// backward that starts with an extra task acquires memory when the extra task starts. A full backward releases memory
-/// when its weight gradient ends.
+/// backwards acquire and release additional memory. Operations of other ranks may also release additional memory. A
+/// backward with an extra task acquires memory when the extra task starts. A full backward releases memory when its
+/// weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -169,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory in addition to stashes. The memory for one operation is a sum of few terms, at most one per edge of the
-    // stage and per slice of the sequence, so the rounding error of the sum is less than the tolerance.
+    // Memory in addition to stashes. The sum for one operation has few terms. Its rounding error is less than the
+    // tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -349,10 +347,10 @@ private:
         return model_->add_any_fails(std::move(uses));
     }
     /// Whether the operation that releases stash `j` hasn't ended when `at` starts. `release` lists the stage's
-    /// gradients, which release the layers above the weight stash, or the stage's weight gradients, which release all
-    /// other layers. The releasing operation is the gradient that uses the stash, or the weight gradient of this
-    /// gradient. All options, and all layers with the same `release`, share this literal. In a learned clause, this
-    /// literal replaces the literals of each gradient that may use the stash.
+    /// gradients (for layers above the weight stash) or weight gradients (for all other layers). The releasing
+    /// operation is the gradient that uses the stash, or its weight gradient. All options and layers with the same
+    /// `release` share this literal. In learned clauses, this literal replaces one literal per gradient that may use
+    /// the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -367,8 +365,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer of the memory that gradient `k` adds to its stash is in use when `at` starts. A gradient adds
-    /// memory if the weight stash that it leaves is larger than the stash that it used.
+    /// Whether a layer of the memory that gradient `k` adds is in use when `at` starts. A gradient adds memory if its
+    /// weight stash is larger than the stash that it uses.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
@@ -401,8 +399,8 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// The literals of `is_held`. The first part of the key is the task of `release` that has the index of the stash.
-    /// The second part is the starting task `at`.
+    /// The literals of `is_held`. The first part of the key is the task of `release` with the index of the stash. The
+    /// second part is the starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -28,21 +28,20 @@ namespace optpipe::cp {
 
 /// A problem as a model of tasks, differences, choices and knapsack constraints, for any target objective.
 ///
-/// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
-/// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
-/// before the k-th forward of the next stage starts. The reason is that x_i ≤ y_i for all i stays true if both lists
-/// are sorted. All other inputs also end before the operations that need them, and each memory holds the same amounts
-/// at the same times. Therefore some optimal schedule runs the operations of each kind in the order of microbatches.
+/// *Symmetry.* Take a valid schedule without transfers. On each stage, assign the k-th forward, the k-th gradient and
+/// the k-th weight gradient to microbatch k. The k-th forward of a stage still ends a hop before the next stage's k-th
+/// forward starts. If x_i ≤ y_i for all i, the sorted lists also satisfy these inequalities. All other inputs also end
+/// in time, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs the
+/// operations of each kind in the order of microbatches.
 ///
-/// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
-/// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the form
-/// `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers. `pooled`
-/// requires only two things. At any time, gradients and offloads together have taken at most as many stashes as
-/// forwards and reloads have provided. At any time, at most as many stashes have been reloaded as offloaded. Every
-/// valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible for `pooled` is
-/// infeasible for schedules. `pooled` exists only for problems in which the options of a stage differ only in transfers
-/// (`bounding_form`). If options differed in recomputation, the work before or in a gradient would depend on the stash
-/// that the gradient uses.
+/// Transfers can't always be sorted: a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1 RELOAD0 I0
+/// on a rank with room for one stash has no equivalent with I0 before I1. In the form `pooled`, transfers belong to no
+/// microbatch, and F, I and W of each stage are sorted. `pooled` requires only two things. At any time, gradients and
+/// offloads have taken no more stashes than forwards and reloads have provided. At any time, no more stashes have been
+/// reloaded than offloaded. Every valid schedule gives a solution of `pooled` with equal times. Targets that are
+/// infeasible for `pooled` are infeasible for schedules. `pooled` requires that the options of a stage differ only in
+/// transfers (`bounding_form`). If options differed in recomputation, a gradient's work would depend on the stash that
+/// it uses.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
 /// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).
@@ -50,19 +49,19 @@ namespace optpipe::cp {
 ///
 /// A further constraint of `pooled` follows from two transfer pairs i ≤ j of a stage. Let n = j − i + 1 be the number
 /// of pairs from i to j. Let α be the number of forwards that have ended before pair j starts. The stashes of the pairs
-/// i … j are from the first α forwards, and the gradients of these stashes start after pair i has ended. Let b be the
+/// i … j are from the first α forwards. The gradients of these stashes start after pair i has ended. Let b be the
 /// number of gradients that start before pair i has ended. At most α − n of these b gradients belong to the first α
-/// forwards, so at least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at
-/// least the (b + n)-th. If b + n > α, a microbatch must therefore pass down and up the whole pipeline between the (b +
-/// n)-th forward and the b-th gradient.
+/// forwards. At least b − α + n of the b gradients belong to later forwards. The last of the later forwards is at least
+/// the (b + n)-th. If b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward
+/// and the b-th gradient.
 ///
 /// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
 /// the stash.
 ///
-/// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
-/// if the model has no choices between storage options, or has the form `forbidden`. If tasks aren't sorted, task k
-/// belongs to microbatch k. Thus `allowed` needs no assignment between stages for problems that aren't plain. `pooled`
-/// doesn't exist for problems that aren't plain.
+/// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), either
+/// without choices between storage options or in the form `forbidden`. If tasks aren't sorted, task k belongs to
+/// microbatch k. Thus `allowed` needs no assignment between stages for problems that aren't plain. `pooled` doesn't
+/// exist for problems that aren't plain.
 class pipeline_model {
 public:
     /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.
@@ -126,11 +125,11 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// If some schedule engages each rank for at most `most`, one of these schedules ends by the returned time T. In
-    /// plain problems, T is 2 · `most`, because every rank begins before the first gradient on the first rank starts,
-    /// and this gradient starts by `most`. In other problems, T is the sum of all durations and delays. In a schedule
-    /// with the earliest possible starts, each operation starts at the end of a path that visits no operation twice.
-    /// The limit `most` only shortens paths.
+    /// If some schedule engages each rank for at most `most`, some such schedule ends by the returned time T. In plain
+    /// problems, T is 2 · `most`: every rank begins before the first gradient on the first rank, and this gradient
+    /// starts by `most`. In other problems, T is the sum of all durations and delays. With the earliest possible
+    /// starts, each operation starts at the end of a path that visits no operation twice. The limit `most` only
+    /// shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -296,8 +295,8 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended, at
-    /// least one of two conditions holds for forward k + j − i + 1. Either the forward has ended before pair j starts,
+    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended,
+    /// forward k + j − i + 1 meets at least one of two conditions. Either the forward has ended before pair j starts,
     /// or a full pass takes place between the forward and gradient k (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
@@ -317,8 +316,8 @@ private:
     }
 
     // Adds the objective `span`. Each rank gets a task of length 0 that starts no later than any other task of the
-    // rank. The span of the rank is the time from the start of this task to the last end of the rank's tasks. The span
-    // is at most the limit of the objective.
+    // rank. The span of a rank is the time from this task's start to the rank's last end. The span is at most the limit
+    // of the objective.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

@@ -19,22 +19,20 @@
 
 namespace optpipe::cp {
 
-/// The storage options of one stage as alternatives. For each stash, exactly one option is chosen, and each option has
+/// The storage options of one stage as alternatives. Exactly one option is chosen for each stash. Each option has
 /// optional tasks.
 ///
-/// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th operation of each kind
-/// waits for the k-th operation of another stage. If the gradients of one stage are sorted by their starts, they are
-/// also sorted by their ends, whatever the options of their stashes. A stash, its transfers and its recomputation
-/// belong to one forward and one gradient, so transfers and recomputations can't always be sorted. In FIFO order
-/// (`forbidden`), the k-th gradient uses the stash of the k-th forward, and all tasks are sorted. In the exact form
-/// (`allowed`) of plain problems, each gradient may use the stash of any forward of its stage, and the model decides
-/// which one. For each forward, the model decides which forward of the next stage runs the same microbatch. For each
-/// gradient, the model decides which gradient of the previous stage runs the same microbatch.
+/// Forwards, gradients and weight gradients can be sorted: the k-th of each kind waits for another stage's k-th
+/// operation. Gradients of a stage that are sorted by their starts are also sorted by their ends, with any storage
+/// options. Transfers and recomputations can't always be sorted, because a stash belongs to one forward and one
+/// gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and all tasks are
+/// sorted. In the exact form (`allowed`) of plain problems, the model decides which forward's stash each gradient uses.
+/// For each forward, the model decides which forward of the next stage runs the same microbatch. For each gradient, the
+/// model decides which gradient of the previous stage runs the same microbatch.
 ///
-/// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
-/// with an operation of a smaller index on the next stage, the operation on the next stage must wait for the operation
-/// on this stage. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
-/// sorted.
+/// The assignments of consecutive stages must be consistent. The k-th operation of a stage may share its microbatch
+/// with an operation of the next stage with an index below k. The operation of the next stage must wait for the k-th
+/// operation. If two stashes of one option are used in FIFO order, their transfers and recomputations can be sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
@@ -104,7 +102,7 @@ public:
         link_gradients(gradients, before, known);
         for (std::size_t k = 0; k < count(); ++k)
             for (std::size_t i = 0; i < count(); ++i) {
-                // Whether gradient k of this stage and forward i of the previous stage belong to the same microbatch.
+                // Whether gradient k of this stage and forward i of the previous stage have the same microbatch.
                 const auto same = model_->add_variable();
                 for (std::size_t j = 0; j < count(); ++j)
                     model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
@@ -124,7 +122,7 @@ private:
     [[nodiscard]] const cost_factors& factors(std::size_t k) const {
         return problem_->microbatches.factors(stage_, microbatch{k});
     }
-    /// Whether the stash grows when its gradient starts, so that a full backward may need less memory.
+    /// Whether the stash grows when its gradient starts. A full backward may then need less memory.
     [[nodiscard]] bool grows(std::size_t o) const {
         const auto& c = problem_->costs[stage_];
         return option(o).restored(c) < c.weight_stash;
@@ -140,8 +138,8 @@ private:
     // Options.
 
     [[nodiscard]] const std::vector<std::size_t>& used() const { return own_->storage.options; }
-    /// For each option, a literal that tells whether it is chosen. Exactly one option is chosen. Options that aren't
-    /// used have the literal `never`.
+    /// One literal per option: whether the option is chosen. Exactly one option is chosen. Options that aren't used
+    /// have the literal `never`.
     [[nodiscard]] std::vector<literal> add_alternatives() {
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
         const auto some = model_->add_alternatives(used().size());
@@ -157,8 +155,8 @@ private:
             if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
         return groups;
     }
-    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)` except zero. `options` are
-    /// the options with this value. `presence` tells whether one of `options` is chosen.
+    /// Calls `add(value, options, presence)` for each distinct nonzero value of `properties(option)`. `options` are the
+    /// options with this value. `presence` tells whether one of `options` is chosen.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -245,7 +243,7 @@ private:
         for (std::size_t k = 0; k < own_->gradient.size(); ++k)
             add_gradient(k, least_extra(k));
     }
-    /// Whether every gradient takes the same time and adds the same memory under both options.
+    /// Whether gradients take the same time and add the same memory under both options.
     [[nodiscard]] bool is_same_gradient(std::size_t a, std::size_t b) const {
         const auto& c = problem_->costs[stage_];
         const auto before = [&](std::size_t o) { return std::min(option(o).restored(c), c.weight_stash); };
@@ -332,7 +330,7 @@ private:
         // option.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
-    /// Requires that gradient `k` waits until the stash of forward `j` has been restored.
+    /// Requires that the stash of forward `j` is restored before gradient `k` starts.
     void add_return(std::size_t j, std::size_t k, literal guard) {
         std::set<std::pair<task_index, task_index>> pairs;
         for (const auto o : used()) {
@@ -347,7 +345,7 @@ private:
 
     // Orders.
 
-    /// Requires that tasks before a gradient also run before the gradient's extra task.
+    /// Requires that tasks before a gradient also run before its extra task.
     void glue_extras(order_literals& known) {
         const auto& all = own_->storage;
         if (all.extra.empty()) return;
@@ -386,8 +384,8 @@ private:
         return std::count_if(stash.begin(), stash.end(),
                              [&](const stored_stash& each) { return each.*task == stash[o].*task; }) == 1;
     }
-    /// Requires, for FIFO order, that tasks of a single option run in the order of their stashes. Adds the precedences
-    /// from the i-th stash of `list` to later stashes.
+    /// Requires, for FIFO order, that tasks of one option run in the order of their stashes. Adds the precedences from
+    /// the i-th stash of `list` to later stashes.
     void add_order(const std::vector<std::size_t>& list, std::size_t i, std::size_t o) {
         const auto& stashes = own_->storage.stashes;
         for (const auto task : all_tasks) {
@@ -407,7 +405,7 @@ private:
             if (a.*task != no_task)
                 model_->add_clause({!a.chosen, !b.chosen, !fifo, known.runs_before(a.*task, b.*task)});
     }
-    /// Calls `visit(j, later)` for each pair of interchangeable microbatches whose operations are sorted.
+    /// Calls `visit(j, later)` for each pair of interchangeable microbatches with sorted operations.
     template <class Visit> void for_each_sorted_pair(const Visit& visit) const {
         if (!order_->is_sorted()) return;
         for (const auto& list : order_->lists())
@@ -433,7 +431,7 @@ private:
             }
         return fifo;
     }
-    /// For each gradient and stash, whether the stash is used by this gradient or an earlier one.
+    /// For each gradient and stash, whether this gradient or an earlier gradient uses the stash.
     [[nodiscard]] std::vector<std::vector<literal>> add_prefixes() {
         auto used_by = own_->storage.uses;
         for (std::size_t k = 1; k < count(); ++k)
@@ -446,8 +444,8 @@ private:
             }
         return used_by;
     }
-    /// Requires a full pass between a forward and a gradient that uses its stash, if the forward's index is larger than
-    /// the gradient's. In the full pass, a microbatch goes to the last stage and back.
+    /// Requires a full pass between a forward and a gradient that uses its stash, if the forward's index is larger. In
+    /// the full pass, a microbatch goes to the last stage and back.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

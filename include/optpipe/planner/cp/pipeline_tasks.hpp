@@ -28,9 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// If the gradient takes longer than under the option with the shortest gradient, this extra task takes the
-    /// additional time, right before the task of the gradient. The extra task is a part of the gradient, so the
-    /// gradient starts when the extra task starts.
+    /// The extra task takes the gradient's additional time over the option with the shortest gradient. The gradient
+    /// starts when the extra task starts.
     task_index extra = no_task;
 };
 
@@ -45,14 +44,14 @@ struct transfer_pairs {
 
 /// The storage options of one stage. A stage with one option has no literals.
 struct storage_tasks {
-    /// The options that may be used, as indices into the list of the stage.
+    /// The usable options, as indices into the stage's list.
     std::vector<std::size_t> options{};
     /// The tasks of each forward and option. Empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
     /// The transfers of the stage if transfers belong to no stash, otherwise empty.
     std::vector<transfer_pairs> pairs{};
-    /// The tasks of each gradient and option. Empty if every gradient takes the same time, and adds the same memory,
-    /// under all options.
+    /// The tasks of each gradient and option. Empty if gradients take the same time and add the same memory under all
+    /// options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
