@@ -23,12 +23,11 @@ inline constexpr std::array slot_kinds{operation_kind::forward,         operatio
                                        operation_kind::backward_weight, operation_kind::offload,
                                        operation_kind::reload,          operation_kind::recompute};
 
-/// A problem of any kind as flat arrays of plain numbers, for the inner loops of searches over orders. Refers to the
-/// problem.
+/// A problem of any kind as flat arrays of numbers, for the inner loops of searches. Refers to the problem.
 ///
 /// A cell is a stage and a microbatch. A cell has six slots for operations: F, the gradient, W, the two transfers and
-/// the recomputation. The gradient is an I or a B, so the inputs from other cells never change. The number of an
-/// operation is (stage · 6 + slot) · microbatches + microbatch.
+/// the recomputation. The gradient is an I or a B, with the same inputs from other cells. The number of an operation is
+/// (stage · 6 + slot) · microbatches + microbatch.
 class flat_problem {
 public:
     using id = std::int32_t;
@@ -60,27 +59,26 @@ public:
         double released = 0.0;
         double host_acquired = 0.0;
         double host_released = 0.0;
-        /// Device memory of the operation's rank that the end of the operation frees, whichever operation took that
-        /// memory.
+        /// Device memory of the operation's rank that the operation's end frees, whichever operation took the memory.
         double released_in_all = 0.0;
         id rank = 0;
         operation_kind kind{};
-        /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
+        /// Whether the operation's end frees memory of other operations (`for_each_release_of_others`).
         bool frees_others = false;
-        /// The operation of the same cell for which the operation waits, as a difference of their numbers. 0 if the
-        /// operation waits for none.
+        /// The operation of the same cell that must end first, as a difference of operation numbers. 0 if the operation
+        /// waits for none.
         id own_input = 0;
         neighbour_range inputs{};
         neighbour_range consumers{};
         /// The lanes that the operation takes (`lane_numbering`). For a computation, both fields have the same lane.
         std::uint32_t lane = 0;
         std::uint32_t shared_lane = 0;
-        /// The number of the link direction that the operation shares with other ranks, or `none`.
+        /// The number of the link direction shared with other ranks, or `none`.
         id channel = none;
         /// The copy engine of a transfer, as an index among the engines of the rank.
         id engine = 0;
         /// In a chain, a forward or a gradient runs after the operation of the same kind on the nearest stage of its
-        /// rank. This field has the earlier operation, as a difference of operation numbers, or 0 if there is none.
+        /// rank. The field has the earlier operation as a difference of operation numbers, or 0.
         id same_rank_before = 0;
         friend bool operator==(const facts&, const facts&) = default;
     };
@@ -132,8 +130,8 @@ public:
     [[nodiscard]] bool chooses_storage() const { return chooses_storage_; }
     /// Whether some storage options take more of a rank's time than others.
     [[nodiscard]] bool trades_time() const { return trades_time_; }
-    /// Whether an operation may have to wait for memory. No operation has to wait if memory of a rank is freed only by
-    /// computations of the same rank.
+    /// Whether an operation may have to wait for memory. No operation has to wait if each rank's memory is freed only
+    /// by its own computations.
     [[nodiscard]] bool memory_delays() const { return offloads_ || frees_memory_of_other_ranks_; }
     [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
     [[nodiscard]] double host_limit(id r) const { return host_limit_[at(r)]; }
@@ -146,7 +144,7 @@ public:
     [[nodiscard]] const option_facts& option(id s, id number) const {
         return options_[at(stage_[at(s)].first_option + number)];
     }
-    /// Whether a B may be better than I and W, because splitting may take more memory.
+    /// Whether a B may be better than I and W: splitting may take more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return stage_[at(s)].full_may_pay; }
     /// Whether a cell of the stage with this choice has an operation in the slot of `kind`. Every stage must have full
     /// gradients.
@@ -220,8 +218,7 @@ public:
 
     /// Whether the gradient `b` may be either a B, or an I with a W.
     [[nodiscard]] bool may_split_or_join(id b) const { return optpipe::may_split_or_join(*p_, stage{stage_of(b)}); }
-    /// The `overlap` that describes a pair of forward `f` and a backward `b` of this kind, or null if the problem has
-    /// no such pair.
+    /// The `overlap` of forward `f` and a backward `b` of this kind, or null.
     [[nodiscard]] const overlap* overlap_of(id f, id b, operation_kind kind) const {
         if (overlaps_.empty() || !is_forward(f) || !is_gradient(b)) return nullptr;
         return overlaps_[overlap_index(stage_of(f), stage_of(b), kind)];
@@ -257,8 +254,8 @@ private:
         return is_full ? operation_kind::backward : kind;
     }
 
-    /// Gives channels to links that several ranks share. The link of a single rank needs no channel, because the
-    /// engines of the rank have the same limits.
+    /// Gives channels to links that several ranks share. The link of a single rank needs no channel: the rank's engines
+    /// have the same limits.
     void number_channels() {
         const auto& transfer = p_->transfer;
         std::vector<id> numbers(2 * transfer.link.size(), none);
@@ -422,9 +419,9 @@ public:
         return {stage{p_->stage_of(i)}, (*this)[i].kind, microbatch{p_->microbatch_of(i)},
                 choices_[p_->cell_of(i)].storage};
     }
-    /// The `overlap` that describes a pair of forward `f` and backward `b`, or null if the problem has no such pair.
+    /// The `overlap` of forward `f` and backward `b`, or null.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const { return p_->overlap_of(f, b, (*this)[b].kind); }
-    /// The `overlap` of a pair in which an I replaces the B `b`, or a B replaces the I `b`. Null if the problem has no
+    /// The `overlap` of a pair with I in place of a B `b`, or with B in place of an I `b`. Null if the problem has no
     /// such pair.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!p_->is_gradient(b) || !p_->may_split_or_join(b)) return nullptr;

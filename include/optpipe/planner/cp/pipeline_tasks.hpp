@@ -56,9 +56,9 @@ struct storage_tasks {
     /// For each gradient and each forward, whether the gradient uses the forward's stash. Empty if the k-th gradient
     /// uses the stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
-    /// Whether forward i of the previous stage and forward j of this stage belong to the same microbatch.
-    /// `next_gradient` tells whether gradient i of this stage and gradient j of the previous stage belong to the same
-    /// microbatch. The two matrices are empty if `uses` is empty, or if this is the first stage.
+    /// Whether forward i of the previous stage and forward j of this stage have the same microbatch. `next_gradient`
+    /// tells whether gradient i of this stage and gradient j of the previous stage belong to the same microbatch. The
+    /// two matrices are empty if `uses` is empty, or if this is the first stage.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
     /// All optional tasks, in one list per kind.
@@ -83,7 +83,7 @@ struct storage_tasks {
         const auto extra_task = gradients.empty() ? no_task : gradients[k][option].extra;
         return extra_task == no_task ? gradient[k] : extra_task;
     }
-    /// Whether gradient k uses a stash of this option, or `always` if gradients are the same under all options.
+    /// Whether gradient k uses a stash of this option. `always` if gradients are equal under all options.
     [[nodiscard]] literal chosen_of(std::size_t k, std::size_t option) const {
         return gradients.empty() ? always : gradients[k][option].chosen;
     }
@@ -96,8 +96,8 @@ struct stage_tasks {
     std::vector<task_index> gradient{};
     /// The tasks of W. Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// For each gradient, whether it is fused with its W into a full backward. Empty if no stash can grow in its
-    /// gradient, if memory is ample, or if the backward isn't split. Never true in problems without full backwards.
+    /// For each gradient, whether the gradient and its W are fused into a full backward. Empty if no stash can grow in
+    /// its gradient, if memory is ample, or if the backward isn't split. Never true in problems without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
 };

@@ -59,12 +59,11 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
     return true;
 }
 
-/// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
+/// Propagates bounds along the arcs, and decides choices with only one possible value.
 ///
-/// The arcs of a cycle with a positive sum of gaps can't all hold, because bounds would rise around the cycle until a
-/// window is empty. When a bound is raised again on the same level, the propagation looks for a cycle with a positive
-/// sum. The conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler
-/// 2006).
+/// The arcs of a cycle with a positive sum of gaps can't all hold. Bounds would rise around the cycle until a window is
+/// empty. The propagation looks for a cycle when a bound is raised again on the same level. The conflict is learned
+/// from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -132,9 +131,9 @@ private:
             i = why.data;
         }
     }
-    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. The tasks of the
-    /// cycle are either all present or all absent, because the source of an arc is present if the target is, or if a
-    /// guard of the arc requires it.
+    /// Concludes that a guard of the cycle is false, or that the tasks of the cycle are absent. The tasks of the cycle
+    /// are all present or all absent. The source of an arc is present if its target is, or if a guard of the arc
+    /// requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -160,8 +159,8 @@ private:
         }
         return true;
     }
-    /// Decides against the order that the guard of `a` represents, because this order contradicts the bounds. A choice
-    /// is made true only if both tasks are known to be present, because a true choice implies their presence.
+    /// Decides against the order of `a`'s guard, which contradicts the bounds. A choice is made true only if both tasks
+    /// are present: a true choice implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // If the search was interrupted and has backtracked since, the contradiction may be gone.
@@ -187,7 +186,7 @@ private:
     std::vector<fact> facts_;
 };
 
-/// Propagates transitivity: on every machine, if i runs before j and j before k, then i runs before k.
+/// Propagates transitivity on every machine: if i is before j and j is before k, i is before k.
 class transitivity {
 public:
     explicit transitivity(const model& m) : model_{&m} {

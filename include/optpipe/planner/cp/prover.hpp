@@ -14,7 +14,7 @@
 
 namespace optpipe::cp {
 
-/// Decides whether a problem has a schedule with an objective of at most T, for a decreasing sequence of T.
+/// Decides whether a problem has a schedule with objective ≤ T, for a decreasing sequence of T.
 class prover {
 public:
     explicit prover(const pipeline_model& m, std::uint64_t seed = 1) : model_{&m}, solver_{m.tasks(), seed} {}

@@ -6,8 +6,7 @@
 
 namespace optpipe::cp {
 
-/// The reason of a fact. If the kind is `stored`, the reason consists of the facts at [data, data + size) of the
-/// trail's explanations.
+/// The reason of a fact. A `stored` reason consists of the facts at [data, data + size) of the trail's explanations.
 struct reason {
     enum class kind : std::uint8_t { decision, clause, arc, stored };
     kind how = kind::decision;

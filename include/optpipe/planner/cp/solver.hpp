@@ -34,31 +34,30 @@ enum class search_status {
 
 /// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Number of conflicts until a restart, per unit of Luby's sequence. With early restarts, a bad start is left
-    /// sooner, but more work is repeated.
+    /// Number of conflicts until a restart, per unit of Luby's sequence. Early restarts leave a bad start sooner, but
+    /// repeat more work.
     std::size_t restart_unit = 100;
-    /// Factor by which activities are multiplied after each conflict, in (0, 1), as in MiniSat. With a lower factor,
-    /// the latest conflicts count more.
+    /// Activities are multiplied by this factor after each conflict, in (0, 1), as in MiniSat. With a lower factor, the
+    /// latest conflicts count more.
     double activity_decay = 0.95;
     /// Unit of the random initial activities. Random activities make searches with different seeds differ. Each initial
     /// activity is below the activity of one conflict.
     double tie_breaker = 1e-9;
-    /// Initial activities are below this number of units (`tie_breaker`). A hint adds this number of units, so hinted
+    /// Initial activities are below this number of units (`tie_breaker`). A hint adds this number of units: hinted
     /// variables come first. Hints from a schedule were measured in 1200 searches for objectives 0.5 or 3 % below the
-    /// schedule's objective, on parts of random problems with storage options. With hints, 3 to 6 % more searches
-    /// succeeded, and searches had 0.5 to 0.7 times the conflicts. In searches without storage options, hints made no
-    /// difference.
+    /// schedule's, on parts of random problems with storage options. With hints, 3 to 6 % more searches succeeded, and
+    /// searches had 0.5 to 0.7 times the conflicts. In searches without storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
     /// Number of steps per task after which a propagation is interrupted. On pipelines of 4 to 24 ranks, no propagation
     /// took more than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
-    /// If a propagation is interrupted after n steps per task, it counts as n / `steps_per_conflict` conflicts.
+    /// A propagation that is interrupted after n steps per task counts as n / `steps_per_conflict` conflicts.
     std::size_t steps_per_conflict = 50;
-    /// Limit on the number of learned clauses. If there are more learned clauses, half of them are deleted, and the
-    /// limit is multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
+    /// Limit on the number of learned clauses. Beyond the limit, half of the clauses are deleted, and the limit is
+    /// multiplied by 1 + 1 / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
-    /// Clauses with fewer decision levels than `kept_levels` are always kept, as in Glucose (Audemard and Simon 2009).
+    /// Clauses with fewer than `kept_levels` decision levels are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
     /// Number of propagation steps, and of decisions or conflicts, between two looks at the clock.
     std::size_t steps_between_looks = 64;
@@ -114,8 +113,7 @@ public:
     /// The objective limit, or the largest number if no limit was set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
-    /// decided first, and most variables without hint follow from them. If the hints are a solution, the solution is
-    /// thus found at once.
+    /// decided first. If the hints are a solution, the solution is thus found at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -133,9 +131,8 @@ public:
         return feasible_;
     }
 
-    /// Searches for a solution, for at most `conflicts` conflicts, or until `stop()` returns true. If a call is stopped
-    /// before its first conflict, the next call continues at the same node. A call that started at the root would
-    /// repeat the same decisions, so short calls would make no progress.
+    /// Searches for a solution, with at most `conflicts` conflicts, until `stop()` returns true. After a call without
+    /// conflicts, the next call continues at the same node. Otherwise, short calls would repeat the same decisions.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
@@ -239,8 +236,8 @@ private:
         }
     }
     /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the total rise.
-    /// A propagation with too many steps is interrupted, and the next search starts at the root again. If a propagation
-    /// at the root is interrupted, the search gives up, because another attempt would take as long.
+    /// A propagation with too many steps is interrupted, and the next search starts at the root again. The search gives
+    /// up if a propagation at the root is interrupted: another attempt would take as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

@@ -14,8 +14,8 @@
 
 namespace optpipe::cp {
 
-/// The facts at the current node in the order of their derivation, each with its reason. As in lazy clause generation
-/// (Ohrimenko, Stuckey and Codish 2009), bounds are explained only when needed, by the weakest bounds that suffice.
+/// The facts at the current node in the order of derivation, each with its reason. Bounds are explained only when
+/// needed, by the weakest sufficient bounds, as in lazy clause generation (Ohrimenko, Stuckey and Codish 2009).
 class trail {
 public:
     struct entry {
@@ -23,7 +23,7 @@ public:
         bool is_bound = false;
         std::uint32_t level = 0;
         /// `value` is the value of a bound, and `old_value` is its previous value. `before` is the entry that set the
-        /// previous value, or -1 if no entry did.
+        /// previous value, or -1.
         ticks value = 0;
         ticks old_value = 0;
         std::int32_t before = -1;
@@ -64,8 +64,7 @@ public:
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
     /// The entry that made the literal true, or -1 for `always`.
     [[nodiscard]] std::int32_t position_of(literal l) const { return position_[l.variable()]; }
-    /// The first entry at which the bound had at least this value, or -1 if the bound had such a value from the
-    /// beginning.
+    /// The first entry at which the bound has at least this value, or -1 if the initial value suffices.
     [[nodiscard]] std::int32_t position_of(bound_index b, ticks value) const {
         auto at = latest_entry_[b];
         while (at >= 0 && entries_[static_cast<std::size_t>(at)].old_value >= value)
@@ -78,8 +77,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. Returns false, with the contradictory facts in `conflict()`, if the literal is already
-    /// false.
+    /// Makes the literal true. Returns false if the literal is already false, with the contradictory facts in
+    /// `conflict()`.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {
@@ -137,8 +136,8 @@ public:
         }
     }
 
-    /// Removes all entries above level `to`. Calls `unassigned(entry, position)` for each removed entry, the last one
-    /// first.
+    /// Removes all entries above level `to`. Calls `unassigned(entry, position)` for each removed entry, in reverse
+    /// order.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;
         const auto begin = level_begin_[to];

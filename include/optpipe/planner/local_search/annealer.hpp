@@ -18,9 +18,9 @@
 
 namespace optpipe::detail {
 
-/// Simulated annealing over the sequences of all ranks, in rounds of growing length. Each round cools from a
-/// temperature at which a delay by a fraction of an operation's duration is accepted. The cost is the objective plus a
-/// small weight times the mean of the ranks' times. The mean distinguishes states with the same worst rank.
+/// Simulated annealing over the sequences of all ranks, in rounds of growing length. The first temperature of a round
+/// accepts a delay by a fraction of an operation's duration. The cost is the objective plus a small weight times the
+/// mean of the ranks' times. The mean distinguishes states with the same worst rank.
 class annealer {
 public:
     using id = flat_problem::id;
@@ -120,9 +120,9 @@ private:
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
     /// Keeps the proposed move if it changes something and costs at most `most`. Undoes any other move, and returns
-    /// false. If a move takes too much memory, another storage option for one of the stashes in memory is tried. A move
-    /// with another option must cost less than the current state. If an equal cost were enough, stashes would drift to
-    /// options that leave ever less memory on the device.
+    /// false. If a move takes too much memory, one of the stashes in memory gets another storage option. A move with
+    /// another option must cost less than the current state. Otherwise stashes would drift to options with less and
+    /// less memory on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -141,9 +141,8 @@ private:
         commit();
         return true;
     }
-    /// Descends from the best state. Tries storage options that take less of the rank's time, one at a time, and keeps
-    /// those that don't raise the cost. In large problems, random moves miss many options that shorten the work and
-    /// don't raise the cost.
+    /// Descends from the best state. Tries storage options that take less of the rank's time, and keeps those that
+    /// don't raise the cost. In large problems, random moves miss many options that shorten the work.
     void descend() {
         if (!p_.trades_time()) return;
         go_to(best_);
@@ -179,9 +178,8 @@ private:
         }
         --path_uses_;
     }
-    /// Takes an operation near one end of a block of the critical path, and moves it past that end, out of the block.
-    /// An operation's move within its block can't make the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop
-    /// scheduling).
+    /// Moves an operation near one end of a block of the critical path out of the block. Moves within a block can't
+    /// shorten the path (Balas and Vazacopoulos 1998; N6 of job-shop scheduling).
     bool leave_block() {
         refresh_path();
         const auto& chain = path_.operations();

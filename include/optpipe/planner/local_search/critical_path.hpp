@@ -31,7 +31,7 @@ public:
     /// A block of the path, as a range of indices into the path. A block has consecutive computations of the path on
     /// one rank, or consecutive transfers.
     struct block {
-        std::size_t last = 0; ///< the index of the operation that runs last, which is the lowest index of the block
+        std::size_t last = 0; ///< the index of the last operation, the lowest index of the block
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {

@@ -7,9 +7,9 @@
 
 namespace optpipe::detail {
 
-/// Checks whether each lane is executable, considering its rank alone. A lane is executable if precedences on the rank
-/// hold, and memory stays within the limits. Stores the memory in use after each position, so that only edited ranges
-/// are visited.
+/// Checks whether each lane is executable on its rank alone. A lane is executable if its rank's precedences hold and
+/// memory stays within the limits. Stores the memory in use after each position, so that only edited ranges are
+/// visited.
 class lane_memory {
 public:
     using id = flat_problem::id;

@@ -27,7 +27,7 @@ public:
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }
 
-    /// Applies a random move to operation `i`, to operations near it, or sometimes to distant operations. Returns false
+    /// Applies a random move to operation `i`, to nearby operations, or sometimes to distant operations. Returns false
     /// if nothing changed.
     bool propose(id i, random_numbers& random) {
         if (may_be_full_ && random.chance(with_.full_backward_chance))
@@ -45,8 +45,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes the storage option of a stash, and finds positions for the operations that the new option needs. Returns
-    /// false if nothing changed, or if an operation can't be placed.
+    /// Changes the storage option of a stash, and places the operations of the new option. Returns false if nothing
+    /// changed or an operation can't be placed.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -63,7 +63,7 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later operation of its lane, or ahead of an earlier operation. Returns false
+    /// Moves operation `i` right behind a later operation of its lane, or ahead of an earlier operation. Returns false
     /// if the two operations are already in that order.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
@@ -73,9 +73,9 @@ public:
         lanes_->shift(from, to);
         return true;
     }
-    /// Repairs a move that takes too much of a rank's memory. At the first position where memory doesn't suffice, one
-    /// of the stashes in memory gets an option that leaves less memory on the device. Returns false if no stash has an
-    /// option that leaves less on the device, or if a fault of another kind comes first.
+    /// Repairs a move that takes too much of a rank's memory. At the first position without enough memory, a stash in
+    /// memory gets an option that leaves less on the device. Returns false if no stash can leave less on the device, or
+    /// if a fault of another kind comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -125,8 +125,8 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position after `count` operations of other kinds or stages, in one direction. The end of the lane if the
-    /// lane has fewer operations of other kinds or stages.
+    /// The position after `count` operations of other kinds or stages, in one direction. The end of the lane if fewer
+    /// operations of other kinds or stages are left.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
@@ -172,8 +172,7 @@ private:
         }
         return moved;
     }
-    /// Applies one shift to an operation, and to the operations of the same kind and microbatch on some adjacent
-    /// stages.
+    /// Applies one shift to an operation and to the same operation on some adjacent stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);
@@ -268,7 +267,7 @@ private:
         place_behind(out, to);
         return leaves;
     }
-    /// Places a reload so that it ends when `back` now starts, or earlier. Returns the approximate start of the reload.
+    /// Places a reload that ends no later than `back` now starts. Returns the approximate start of the reload.
     double place_reload(id in, id out, id back, double length, random_numbers& random) {
         const id lane = lanes_->facts(back).rank;
         const auto quarters =
@@ -321,8 +320,8 @@ private:
             changed = set_storage(p_->with_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Sets the option with this index for the stashes of one microbatch on some consecutive stages. Stages without
-    /// such an option are left unchanged. An index may stand for different options on different stages.
+    /// Sets the option with this index for one microbatch's stashes on some consecutive stages. Stages without such an
+    /// option are left unchanged. An index may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;
@@ -334,7 +333,7 @@ private:
         }
         return changed;
     }
-    /// Places a recomputation right before the gradient, or earlier, but after the stash is on the device.
+    /// Places a recomputation right before the gradient or earlier, with the stash on the device.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
@@ -352,7 +351,7 @@ private:
         place_behind(again, before - 1);
         return true;
     }
-    /// If the transfer uses a shared link, places it on the link by time, between its neighbours on the lane.
+    /// Places the transfer on its shared link, if any, by time and between its neighbours on the lane.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         if (f.channel == none) return;

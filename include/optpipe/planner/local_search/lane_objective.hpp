@@ -24,8 +24,8 @@ public:
         measure_changes(0.0);
         commit();
     }
-    /// Evaluates the sequences after an edit. `first_change` is the least start, before or after the edit, of the
-    /// operations whose times changed.
+    /// Evaluates the sequences after an edit. `first_change` is the least start of the operations whose times changed,
+    /// before or after the edit.
     void measure_changes(double first_change) {
         if (p_->span() && first_change <= committed_horizon_) {
             postpone_warm_up();

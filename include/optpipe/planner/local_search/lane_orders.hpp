@@ -34,8 +34,8 @@ public:
         assign(given);
         restart();
     }
-    /// Numbers the microbatches of each kind in the order in which the ranks run them. An order with offloads may
-    /// become illegal if its microbatches aren't in FIFO order.
+    /// Numbers the microbatches of each kind in the order in which the ranks run them. Sorting may make an order with
+    /// offloads illegal.
     void sort_microbatches() {
         for (id r = 0; r < p_->ranks(); ++r) {
             sort_microbatches(begin(r), end(r));
@@ -43,8 +43,8 @@ public:
         }
         restart();
     }
-    /// Sets whether edits keep the microbatches of each kind in ascending order. If storage options take different
-    /// amounts of a rank's time, microbatches aren't interchangeable, and the ascending order may not be the best.
+    /// Sets whether edits keep the microbatches of each kind in ascending order. The ascending order may not be the
+    /// best if storage options take different amounts of a rank's time.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
     /// Moves the operation at `from` to `to` in its lane. The operations between these positions shift.
@@ -87,13 +87,13 @@ public:
         touched_links_.push_back({facts(i).channel, std::min(from, to), std::max(from, to)});
     }
 
-    /// Whether each edited sequence is executable, considering only its rank. A sequence is executable if precedences
-    /// on the rank hold, and memory stays within the limits.
+    /// Whether each edited sequence is executable, considering only its rank. A sequence is executable if its rank's
+    /// precedences hold and memory stays within the limits.
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return is_legal(t); });
     }
-    /// The first position of an edited sequence at which the device memory doesn't suffice. None if the sequences have
-    /// no fault, or if the first fault isn't a lack of device memory.
+    /// The first position of an edited sequence at which the device memory doesn't suffice. None if there is no fault,
+    /// or if the first fault isn't a lack of device memory.
     [[nodiscard]] id overflow() const {
         for (const auto& t : touched_)
             if (const auto found = memory_.find_fault(t); found.what != lane_memory::fault_kind::none)

@@ -10,11 +10,11 @@
 
 namespace optpipe::detail {
 
-/// The state of a local search. The state has the sequence of compute operations and transfers of each rank, the
-/// sequence of transfers of each direction of a shared link, and the choice of each stage and microbatch.
+/// The state of a local search. The state has each rank's sequence of computations and transfers, the sequence of
+/// transfers of each direction of a shared link, and the choice of each stage and microbatch.
 ///
-/// A sequence also contains inactive operations that may become active. Inactive operations keep their positions, so no
-/// operation shifts when another one becomes active.
+/// A sequence also contains inactive operations that may become active. Inactive operations keep their positions:
+/// activation shifts no operation.
 class lane_state {
 public:
     using id = flat_problem::id;
@@ -45,15 +45,14 @@ public:
     [[nodiscard]] id position(id i) const { return lanes_.position(i); }
     [[nodiscard]] bool active(id i) const { return active_[at(i)] != 0; }
     [[nodiscard]] bool active_at(id position) const { return active((*this)[position]); }
-    /// The position of the next active operation, or the end of the lane if there is no such operation.
+    /// The position of the next active operation, or the end of the lane.
     [[nodiscard]] id next(id position, id lane) const {
         const id last = end(lane);
         for (++position; position < last && !active_at(position);)
             ++position;
         return position;
     }
-    /// The position of the previous active operation, or one before the start of the lane if there is no such
-    /// operation.
+    /// The position of the previous active operation, or one before the start of the lane.
     [[nodiscard]] id previous(id position, id lane) const {
         const id first = begin(lane);
         for (--position; position >= first && !active_at(position);)
@@ -99,7 +98,7 @@ protected:
 
     /// Takes the order of a schedule without renumbering its microbatches. The order of active transfers on a link is
     /// the schedule's order, too. Inactive transfers may be anywhere. Splits every B on stages where splitting never
-    /// takes more memory, because splitting is at least as good there.
+    /// takes more memory.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         for (const auto& op : sorted.operations) {
@@ -157,8 +156,8 @@ private:
             }
         return result;
     }
-    /// Calls `visit` for `op`, for the inactive transfers and the inactive recomputation of its stash, and for its W if
-    /// `op` is a B that may be split.
+    /// Calls `visit` for `op`, the inactive transfers and recomputation of its stash, and the W of a B that may be
+    /// split.
     template <class Visit> void for_each_beside(const operation& op, Visit visit) const {
         const id i = p_->number(op);
         const id s = p_->stage_of(i);
@@ -174,7 +173,7 @@ private:
         if (op.kind == operation_kind::backward && p_->split()) visit(p_->sibling(i, operation_kind::backward_weight));
         if (op.kind == operation_kind::forward) visit_inactive(operation_kind::offload);
     }
-    /// The operations of each group in the given order, one group after the other. `group_of(facts)` may return none.
+    /// The operations of each group in the given order, group by group. `group_of(facts)` may return none.
     template <class GroupOf>
     [[nodiscard]] std::vector<id> grouped(const optpipe::order& sorted, id groups, GroupOf group_of) const {
         std::vector<std::vector<id>> by_group(at(groups));

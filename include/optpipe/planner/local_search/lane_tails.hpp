@@ -69,10 +69,10 @@ private:
         return std::all_of(consumers.begin(), consumers.end(),
                            [&](const auto& user) { return found_[at(i + user.difference)] == round_; });
     }
-    /// Visits operations from the last start to the first. Shared links require this order, because a transfer may
-    /// start after operations that follow it on its lane, and `find_by_lane` would then wait forever. An operation may
-    /// have waited for an operation without duration that starts at the same time. Therefore, operations with a
-    /// duration are visited before operations without duration that have the same start.
+    /// Visits operations from the last start to the first. Shared links require this order: a transfer may start after
+    /// its successors on the lane, and `find_by_lane` would wait forever. An operation may have waited for an operation
+    /// without duration that starts at the same time. Among operations with equal starts, those with a duration are
+    /// visited first.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -96,7 +96,7 @@ private:
         double acquisition = least;
     };
 
-    /// Computes the tail of an operation from the tails of the operations that wait for it, such as its consumer.
+    /// Computes an operation's tail from the tails of the operations that wait for it.
     void pass(id i) {
         const auto& f = lanes_->facts(i);
         auto& next = lanes_after_[at(f.rank)];

@@ -16,9 +16,9 @@ namespace optpipe::detail {
 /// edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. Propagation ends at positions where the lane's state is the same as before the
-/// edit. The state of a lane consists of the time at which it is free, its memory and its pending releases. Dirty
-/// operations are processed in the order of their old starts, so that hardly any operation is placed twice.
+/// an input arrives at another time. Propagation ends where the lane's state is the same as before the edit. A lane's
+/// state is the time at which it is free, its memory and its pending releases. Dirty operations are processed in the
+/// order of their old starts: hardly any operation is placed twice.
 class lane_times {
 public:
     using id = flat_problem::id;
@@ -53,10 +53,10 @@ public:
     }
 
     /// Propagates the tentative edits. Returns false if the sequences wait for each other in a cycle. Returns false as
-    /// soon as `too_late(number, start)` is true for an operation that is after the edits and has its final start. Call
-    /// `rollback`, which restores all times, whenever the result is false or the edits are rolled back. If a cycle is
-    /// suspected and `fail_fast` is true, the function returns false at once. If `fail_fast` is false, the function
-    /// computes all times again.
+    /// soon as an operation after the edits has a final start with `too_late(number, start)`. Call `rollback` if the
+    /// result is false or the edits are rolled back. `rollback` restores all times. If a cycle is suspected and
+    /// `fail_fast` is true, the function returns false at once. If `fail_fast` is false, the function computes all
+    /// times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -291,8 +291,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations get NaN as their end. With their old ends, stale times of activated operations would count
-        // as unchanged, and other operations could wait for deactivated operations.
+        // Flipped operations get NaN as their end. With old ends, stale times of activated operations would count as
+        // unchanged. Deactivated operations could still delay other operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));
@@ -358,7 +358,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether `late_candidate_` is still too late, and its start is final because nothing earlier is dirty.
+    /// Whether `late_candidate_` is still too late and nothing earlier is dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;
@@ -367,8 +367,8 @@ private:
         return false;
     }
 
-    /// Places operations of one lane, beginning with a dirty operation, until nothing changes any more or an earlier
-    /// dirty operation of another lane must be placed.
+    /// Places operations of a lane from a dirty operation on. Stops when nothing changes or an earlier operation of
+    /// another lane is dirty.
     template <bool Offloads, class TooLate> bool run(id i, TooLate& too_late) {
         const id lane = lanes_->facts(i).rank;
         id position = lanes_->position(i);
@@ -430,9 +430,8 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // The vectors have, for each lane, the end of the edited range, the last changed release by a compute operation and
-    // by a transfer, and the position of the last operation that acquires memory. An entry is valid if its
-    // `settled_at_` is the current round.
+    // For each lane: the end of the edited range, the last changed releases by a computation and by a transfer, and the
+    // position of the last acquisition of memory. An entry is valid if its `settled_at_` is the current round.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;

@@ -14,15 +14,15 @@ namespace optpipe {
 
 struct local_search_options {
     std::uint64_t seed = 1;
-    /// Limit on the number of moves. If the search ends at this limit and no other strategy offers results, the result
-    /// depends only on problem and seed.
+    /// Limit on the number of moves. If the search ends at this limit and runs alone, the result depends only on
+    /// problem and seed.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
     local_search_parameters with{};
 };
 
-/// Improves the incumbent by simulated annealing. Makes small changes to the ranks' sequences and to storage options
-/// until the search is done or the limit on moves is reached. Starts from a simple schedule if there is no incumbent.
-/// Improvements are offered.
+/// Improves the incumbent by simulated annealing. Makes small changes to sequences and storage options until the search
+/// is done or the limit on moves is reached. Starts from a simple schedule if there is no incumbent. Improvements are
+/// offered.
 ///
 /// Single-threaded. Several calls may share one state, best with different seeds.
 inline void local_search(search_state& state, const local_search_options& options = {}) {

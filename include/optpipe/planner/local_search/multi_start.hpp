@@ -70,8 +70,8 @@ private:
         seconds_ = std::max(0.0, seconds);
         limits_.deadline = deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds_});
     }
-    /// Drops the last starts until all rounds together take no longer than `searches` searches of the first round. Each
-    /// round takes as long as the first round.
+    /// Drops the last starts until all rounds take no longer than `searches` searches of the first round. Each round
+    /// takes as long as the first round.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
@@ -96,13 +96,13 @@ private:
         std::erase_if(found, [](const search_start& each) { return each.made.operations.empty(); });
         starts_ = std::move(found);
     }
-    /// Searches in a state of its own, so that the result doesn't depend on the other searches.
+    /// Searches in a separate state: the result doesn't depend on other searches.
     [[nodiscard]] search_start searched(std::size_t k) const {
         search_state own{state_.problem(), limits_};
         own.offer_timed(starts_[k].made, "start");
         own.raise_bound(state_.bound(), "bound");
         local_search(own, {.seed = options_.seed + k, .moves = moves_});
-        const auto best = own.incumbent(); // null if the search was abandoned before it had a schedule
+        const auto best = own.incumbent(); // null if the search was abandoned without a schedule
         return best ? search_start{*best, own.objective()} : starts_[k];
     }
 
@@ -122,8 +122,8 @@ private:
 /// Local search from each of several schedules, the most promising first. The first round searches for the same time
 /// from each start. Each further round searches for twice as long from the better half of the starts, until two starts
 /// are left (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of
-/// starts is limited by a share of the remaining time. Without a deadline, the number of starts is limited by the work,
-/// and the result depends only on the starts and the seed.
+/// starts is limited by a share of the remaining time. Without a deadline, the work limits the number of starts. The
+/// result then depends only on the starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

@@ -8,7 +8,7 @@
 
 namespace optpipe {
 
-/// The moves of `local_search`. Each move is drawn in proportion to its weight.
+/// The moves of `local_search`. A move's chance is proportional to its weight.
 enum class sequence_move { swap_blocks, shift_later_ones, shift_neighbours, move_ahead, shift };
 enum class transfer_move { place_anew, shift, swap_on_link };
 enum class storage_move { as_neighbour, exchange, in_a_row, along_stages, of_one };
@@ -33,13 +33,12 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// Chance of a move that splits a full backward, or joins I and W into a full backward. The chance is small,
-    /// because the move hardly changes the order.
+    /// Chance of a move that splits a full backward or joins I and W. The chance is small, because the move hardly
+    /// changes the order.
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. All other moves keep the chosen options. Chances of 10 and 25
-    /// were compared on 48 random problems with several options, with 40,000 moves and three seeds for each problem.
-    /// Objectives were equal (within 0.1 %). With 25, moves took an eighth longer on average, because a change of
-    /// option affects many operations.
+    /// were compared on 48 random problems with several options (40,000 moves, three seeds). Objectives were equal
+    /// (within 0.1 %). With 25, moves took an eighth longer on average: a change of option affects many operations.
     std::size_t storage_chance = 10;
     /// Chance of a move that changes the transfers of a computation's stash and doesn't move the computation. If the
     /// stash isn't offloaded, the move changes the stash's option.
@@ -91,8 +90,7 @@ struct move_parameters {
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
     /// Number of moves of the first round. The number is a constant, plus a term for each cell. The first round is
-    /// short, so that small problems restart often. Each round is longer than the previous round by the factor
-    /// `round_growth`.
+    /// short: small problems restart often. Each round is longer than the previous round by the factor `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
@@ -109,32 +107,32 @@ struct annealing_parameters {
     /// A time in mean durations. An operation can determine a start only if at most this time lies between the
     /// operation's end and the start.
     double farthest_back = 16.0;
-    /// One of every `rounds_per_wandering` rounds continues from the end of the previous round. All other rounds
-    /// continue from the best state.
+    /// One round in `rounds_per_wandering` continues from the end of the previous round. All other rounds continue from
+    /// the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation. The remaining moves begin at an operation of a critical path.
     std::size_t anywhere_chance = 40;
     /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
-    /// of the block. Before the move, it is at most `farthest_from_end_of_block` operations away from this end. Chances
-    /// were compared in runs of 1 to 2 s of local search alone, on problem files, models and random problems. A chance
-    /// of 8 was better than 0 in 9 runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and
-    /// worse in 13. Chances from 20 to 60, and distances from 4 to 16 operations, made no difference beyond the spread
-    /// of seeds.
+    /// of the block. The operation is at most `farthest_from_end_of_block` operations away from the end of its block.
+    /// Chances were compared in runs of 1 to 2 s of local search alone, on problem files, models and random problems. A
+    /// chance of 8 was better than 0 in 9 runs of 16 and worse in 4. A chance of 20 was better than 8 in 23 runs of 50
+    /// and worse in 13. Chances from 20 to 60, and distances from 4 to 16 operations, made no difference beyond the
+    /// spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Chance, in percent, that a move that takes too much of a rank's memory is tried again with a smaller stash. A
-    /// second try takes longer than dropping the move. Chances of 40 and 0 were compared in 72 runs of 2 s of local
-    /// search alone, on random models. A chance of 40 was better than 0 in 31 runs and worse in 19, and objectives were
-    /// 0.06 % lower on average. With 40,000 moves on each of 24 random problems with offloading alone, objectives were
-    /// 0.13 % lower (standard error 0.12).
+    /// Chance in percent of repeating a move with a smaller stash after it took too much memory. A second try takes
+    /// longer than dropping the move. Chances of 40 and 0 were compared in 72 runs of 2 s of local search alone, on
+    /// random models. A chance of 40 was better in 31 runs and worse in 19, with 0.06 % lower objectives on average.
+    /// With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard
+    /// error 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are computed again. Computing a path or tails takes
+    /// Number of uses of a critical path or of tails until a new one is computed. Computing a path or tails takes
     /// longer than a move, but old paths and tails are less accurate.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// Determines the number of moves between two reads of the clock, which is `cells_between_clocks` divided by the
-    /// number of cells, but at most `most_moves_between_clocks`. A move takes longer in larger problems. With a million
-    /// cells, a move takes some milliseconds.
+    /// The number of moves between two reads of the clock is `cells_between_clocks` / cells, at most
+    /// `most_moves_between_clocks`. A move takes longer in larger problems. With a million cells, a move takes some
+    /// milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -146,16 +144,16 @@ struct annealing_parameters {
 
 /// The effort of `multi_start_search` for each of its starts.
 struct multi_start_parameters {
-    /// Moves of the first round, as a share of the moves of an annealing's first round. Eight starts were compared with
-    /// one start in plans of 5 s on one thread for 30 random models. With eight starts, 10 plans were better by up to
-    /// 5.1 %, 8 were worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a share of 1 and half of
-    /// all moves for the starts, objectives were the same as with one start, on average over 86 models.
+    /// Moves of the first round, as a share of an annealing's first round. Eight starts were compared with one start in
+    /// plans of 5 s on one thread (30 random models). With eight starts, 10 plans were better by up to 5.1 %, 8 were
+    /// worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a share of 1 and half of all moves for
+    /// the starts, objectives were the same as with one start (mean of 86 models).
     double first_round = 0.25;
     /// Share of the remaining time for all starts together. If this time doesn't suffice, fewer starts are searched.
-    /// Eleven random models of 1,000 to 2,048 stashes were planned for 10 s on one thread. Compared with a single
-    /// start, steps were 0.71 % longer on average with all eight starts, 0.32 % longer with a share of 0.2, and equally
-    /// long with a share of 0.1 (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and
-    /// all eight starts gave equal steps on average (within 0.09 %).
+    /// Eleven random models of 1,000 to 2,048 stashes were planned for 10 s on one thread. Compared with one start,
+    /// steps were 0.71 % longer with eight starts, 0.32 % longer with a share of 0.2, and equal with a share of 0.1
+    /// (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and eight starts gave equal
+    /// steps (within 0.09 %).
     double time = 0.1;
     /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
     /// per unit, the searches take half a second.

@@ -20,8 +20,8 @@ namespace optpipe::detail {
 
 struct beam_options {
     std::size_t periodicity = 1;
-    /// Whether to offload every stash that can be offloaded in time. If false, only as many stashes are offloaded as
-    /// memory requires.
+    /// Whether to offload every stash that can be offloaded in time. If false, only offloads that memory requires are
+    /// used.
     bool eager = false;
     /// Number of partial patterns kept per stage.
     std::size_t width = 4;
@@ -30,11 +30,10 @@ struct beam_options {
     std::uint64_t seed = 1;
 };
 
-/// Searches for a pattern with a given period, from the last stage to the first. The forwards of an added stage are
-/// placed as late as possible before the forwards of the next stage. The gradients of an added stage are placed as
-/// early as possible after the gradients of the next stage. The partial patterns with the shortest lifespans are kept,
-/// because they leave the most memory and time to earlier stages. Like any beam search, the search may miss feasible
-/// patterns.
+/// Searches for a pattern with a given period, from the last stage to the first. Forwards of an added stage are placed
+/// as late as possible before the next stage's forwards. Gradients of an added stage are placed as early as possible
+/// after the next stage's gradients. Partial patterns with the shortest lifespans are kept: they leave the most memory
+/// and time to earlier stages. Like any beam search, the search may miss feasible patterns.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)
@@ -70,8 +69,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> pattern_slots{};
-        /// Sum of the lifespans of the microbatches of the period, plus the time of recomputation, plus a small penalty
-        /// for each offloaded stash.
+        /// Sum of the lifespans of the period's microbatches, plus the time of recomputation, plus a small penalty per
+        /// offloaded stash.
         double lifespan = 0.0;
     };
 
@@ -100,8 +99,8 @@ private:
         }
         return around;
     }
-    /// Number of attempts at the last stage. The last stage has more attempts than other stages, because several
-    /// distances are tried twice each, and because the slots of the last stage determine the slots of all other stages.
+    /// Number of attempts at the last stage. The last stage has more attempts: its slots determine the slots of all
+    /// other stages.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }
@@ -133,7 +132,7 @@ private:
                 child.lifespan += (at.gradient - at.forward + stored.extra_work()).value() +
                                   (stored.offloads() ? with_.offload_penalty * period_.value() : 0.0);
             }
-            // Ties are broken at random, so that the children of one parent don't fill the beam.
+            // Random tie-breaking keeps the children of one parent from filling the beam.
             constexpr std::size_t grains = 1000;
             child.lifespan += with_.tie_breaker * period_.value() * static_cast<double>(random_.below(grains));
             next.push_back(nodes_.size());

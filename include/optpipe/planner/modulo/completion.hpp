@@ -17,17 +17,17 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// A forward with n later stages may move earlier by n times this share of a period. Forwards only move by whole
-    /// periods, and only as far as memory allows.
+    /// A forward with n later stages may move earlier by n times this share of a period. Forwards move only by whole
+    /// periods, as far as memory allows.
     double ahead = 0.0;
-    /// Whether weight gradients may leave their pattern slots. Weight gradients that leave their slots run in idle
-    /// time, or where memory must be released.
+    /// Whether weight gradients may leave their pattern slots. Weight gradients outside their slots run in idle time,
+    /// or where memory must be released.
     bool refill = false;
     friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
 };
 
-/// Changes the pattern so that the forwards of every stage run some periods earlier. Each forward takes the slot of an
-/// earlier microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
+/// Moves the forwards of every stage some periods earlier. There are no collisions: each forward takes the slot of an
+/// earlier microbatch's forward. The earlier forwards fill the prologue.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());
@@ -43,8 +43,7 @@ struct completion_options {
         const auto after = static_cast<double>(p.graph.stages() - 1 - s.position());
         const auto room = stashes[r] > 0.0 ? std::max(0.0, spare[r] / stashes[r]) : least;
         const auto wanted = share * after / static_cast<double>(pattern.periodicity);
-        // A stage needs the outputs of its predecessor, so its forwards don't move further than the forwards of the
-        // predecessor.
+        // Forwards move no further than the forwards of the preceding stage.
         least = std::min({least, std::floor(room), std::floor(wanted)});
         for (auto& at : pattern.stages[s])
             at.forward -= least * pattern.length();
