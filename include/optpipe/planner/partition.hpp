@@ -13,29 +13,28 @@
 
 namespace optpipe {
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
-/// stages always lead to later stages. Layers of different branches may share a stage. The search starts with initial
-/// partitions that evenly divide the number of layers, or the work at the speeds of the ranks. After the initial
-/// partitions, the search moves one layer at a time from one stage to another, in the order of the resulting bounds. If
-/// there are few partitions, the search tries all partitions that may be better, and proves that none is better than
-/// the result.
+/// Divides the layers of a model among the stages of one of the pipelines, for a short step. Edges between stages
+/// always lead to later stages. Layers of different branches may share a stage. The initial partitions evenly divide
+/// the number of layers, or the work at the speeds of the ranks. The search then moves one layer at a time from one
+/// stage to another, in the order of the resulting bounds. If there are few partitions, the search tries all promising
+/// partitions and proves the result to be the best.
 ///
 /// The time limit covers all plans together. The search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only while one partition, the most promising one, is planned for
-/// longer. The schedules of this partition may be longer than the best plan of another partition. If no tried partition
-/// has memory for one microbatch at a time, returns the refusal of the partition that lacks the least memory. The
-/// refusal names the rank that lacks the most memory. Throws `input_error` if `validate` rejects the problem.
+/// `options.start` isn't used. `progress` is called only while the most promising partition is planned for longer. The
+/// reported schedules may be longer than the best plan of another partition. If no tried partition has memory for one
+/// microbatch at a time, returns the refusal that lacks the least memory. The refusal names the rank that lacks the
+/// most memory. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// Divides the layers among the stages of one pipeline, `p`. The stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
-/// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
-/// edges, pins or `together` don't allow `counts`, the closest allowed partition is planned (`partition_plan::layers`).
-/// The time limit covers the plan and the bound on all partitions. Refused if edges, pins and `together` allow no
-/// partition, or if one microbatch at a time doesn't fit in memory. Throws `input_error` for an invalid problem.
-/// Contract: `pipeline` is the index of a pipeline, and `counts` has a number for each of its stages.
+/// Plans one of the pipelines with `counts[s]` layers on stage s, for comparison with `plan_partition`. If edges, pins
+/// or `together` don't allow `counts`, the closest allowed partition is planned (`partition_plan::layers`). The time
+/// limit covers the plan and the bound on all partitions. Refused if edges, pins and `together` allow no partition, or
+/// if one microbatch at a time doesn't fit in memory. Throws `input_error` for an invalid problem. Contract: `pipeline`
+/// is the index of a pipeline. `counts` has one number per stage.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

@@ -19,18 +19,17 @@ struct modulo_options {
     /// Limit on the number of stage placements that are tried in the search for periods. Each placement takes about a
     /// quarter of a microsecond.
     std::size_t effort = 20'000'000;
-    /// A function that improves the schedule of the reduced problem before it is unrolled, for example with
-    /// `local_search`. If the function is empty, the schedule is unrolled as it is.
+    /// Improves the schedule of the reduced problem before it is unrolled, for example with `local_search`. Without a
+    /// function, the schedule is unrolled as it is.
     std::function<void(search_state&)> improve{};
     modulo_parameters with{};
 };
 
-/// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory limits, and
-/// completes the pattern with a prologue and an epilogue. The pattern is completed in a reduced problem, which has only
-/// the microbatches that prologue and epilogue need. In the reduced problem, `improve` may change prologue and
-/// epilogue. Finally, the steady state is unrolled to all microbatches. The effort hardly depends on the number of
-/// microbatches. Before the search for a period, `wavefronts` are tried on the complete step. The periodicity of
-/// wavefronts may be large.
+/// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory limits.
+/// Completes the pattern with a prologue and an epilogue. The pattern is completed in a reduced problem, with only the
+/// microbatches of prologue and epilogue. In the reduced problem, `improve` may change prologue and epilogue. Finally,
+/// the steady state is unrolled to all microbatches. The effort hardly depends on the number of microbatches. Before
+/// the search for a period, `wavefronts` are tried on the complete step. The periodicity of wavefronts may be large.
 ///
 /// Offers every schedule found. Returns when the search is done or the effort is used up.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

@@ -10,7 +10,7 @@
 
 namespace optpipe::detail {
 
-/// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are any real
+/// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are real
 /// numbers, but only their remainders modulo the period matter.
 class modulo_timeline {
 public:
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] std::size_t mark() const { return intervals_.size(); }
     void undo(std::size_t mark) { intervals_.resize(mark); }
 
-    /// The first start at or after `from` at which `length` is free, or `never` if there is none.
+    /// The first start at or after `from` with `length` free, or `never`.
     [[nodiscard]] double first_free(double from, double length) const {
         if (length > period_ + slack_) return never;
         auto at = from;
@@ -45,7 +45,7 @@ public:
         }
         return never;
     }
-    /// The last start at or before `until` at which `length` is free, or minus infinity if there is none.
+    /// The last start at or before `until` with `length` free, or minus infinity.
     [[nodiscard]] double last_free(double until, double length) const {
         if (length > period_ + slack_) return -never;
         auto at = until;
@@ -59,8 +59,8 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// Moves a free interval later until it touches a reservation, and returns its new start. If there are no
-    /// reservations, returns `start`.
+    /// Moves a free interval later until it touches a reservation. Returns the new start. If there are no reservations,
+    /// returns `start`.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)

@@ -12,9 +12,9 @@
 
 namespace optpipe::detail {
 
-/// Checks a necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap,
-/// considered separately, is filled as well as the lengths of operations allow. The time that remains unfilled in all
-/// gaps together must be at most the rank's idle time.
+/// Checks a necessary condition: the remaining operations of a rank must fit into the gaps of its period. Each gap is
+/// filled separately, as well as the lengths of operations allow. The time that remains unfilled in all gaps together
+/// must be at most the rank's idle time.
 class modulo_packing {
 public:
     modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
@@ -57,7 +57,7 @@ public:
     }
 
 private:
-    /// Whether the stage has storage options that recompute, so that the lengths of its operations aren't known.
+    /// Whether the stage has storage options that recompute. The lengths of its operations are then unknown.
     [[nodiscard]] bool may_take_longer(stage s) const {
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;

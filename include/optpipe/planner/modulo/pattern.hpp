@@ -33,7 +33,7 @@ struct pattern_slot {
 /// A periodic schedule in steady state. The operations of the first `periodicity` (K) microbatches recur K periods
 /// later for the next K microbatches.
 struct periodic_pattern {
-    /// The initiation interval, which is the mean time from one microbatch to the next.
+    /// The initiation interval: the mean time from one microbatch to the next.
     duration period{};
     std::size_t periodicity = 1;
     /// For each stage, one slot for each of the K microbatches.
@@ -58,7 +58,7 @@ struct memory_interval {
     for (const auto& one : all) {
         double level = 0.0;
         for (const auto& other : all)
-            // The number of repetitions of `other` that have begun, minus the number of those that have ended.
+            // The number of begun repetitions of `other`, minus the number of ended repetitions.
             level += other.amount * (std::floor((one.start - other.start + slack) / length) -
                                      std::floor((one.start - other.end + slack) / length));
         peak = std::max(peak, level);

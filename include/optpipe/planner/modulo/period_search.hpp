@@ -18,9 +18,8 @@
 namespace optpipe::detail {
 
 /// Searches for patterns with ever shorter periods. The periodicity of a pattern is one to a few microbatches. Periods
-/// increase from the load bound until a pattern is found. Once a pattern is found, the search bisects between the
-/// longest period without a pattern and the shortest period with a pattern. In each round, the beam gets wider, or has
-/// more attempts.
+/// increase from the load bound until a pattern is found. The search then bisects between the longest period without a
+/// pattern and the shortest period with a pattern. In each round, the beam gets wider, or has more attempts.
 ///
 /// Every pattern found is passed to `take`. `stop` is polled between stages.
 class period_search {

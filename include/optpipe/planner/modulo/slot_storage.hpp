@@ -41,15 +41,15 @@ public:
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
-    /// All choices on the Pareto frontier. Each choice takes more work than the previous choice, and holds less memory.
+    /// All choices on the Pareto frontier. Each choice takes more work and holds less memory than the previous choice.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level, at most two. One family adds work before the backward, and the other family adds work
-    /// inside the backward.
+    /// The families of a level, at most two. One family adds work before the backward, the other family inside the
+    /// backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops each item if another item takes at most as much work and at most as much memory. Contract: the items are
-    /// sorted by work, then by memory.
+    /// Drops each item that another item equals or beats in both work and memory. Contract: the items are sorted by
+    /// work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {

@@ -33,13 +33,12 @@ struct rank_occupation {
     duration extra_work{};
 };
 
-/// Finds pattern slots for one stage between its neighbours. For each microbatch of the period there is a forward, no
-/// later than `latest_forward`, and a gradient, no earlier than `earliest_gradient`.
+/// Finds pattern slots for one stage between its neighbours. Each microbatch of the period gets a forward no later than
+/// `latest_forward`, and a gradient no earlier than `earliest_gradient`.
 class stage_fitter {
 public:
     /// Attempts with numbers below `first_random_attempt` are systematic, and later attempts are random. If no other
-    /// stage shares the rank or its link, `systematic_attempts` attempts suffice, because they include every systematic
-    /// choice at least once.
+    /// stage shares the rank or its link, `systematic_attempts` attempts include every systematic choice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -92,7 +91,7 @@ public:
         }
     }
 
-    /// Attempts to place a stage, with as little recomputation as memory allows. All attempts except the first few are
+    /// Attempts to place a stage with as little recomputation as memory allows. All attempts except the first few are
     /// random. Returns false if the attempt fails, and `pattern_slots` is then unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& pattern_slots) {
@@ -133,7 +132,7 @@ private:
     /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;
 
-    /// The families of a choice, one for each slot, in random order if the attempt is random.
+    /// One family of a choice per slot, in random order if the attempt is random.
     slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
         slot_families families;
         for (const auto level : choice.levels) {
@@ -312,8 +311,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots. Each slot gets one of its storage options that offload. Returns false,
-    /// and changes nothing, if there is no room for the transfers, or if the stashes don't fit on the device.
+    /// Offloads the stashes of a set of slots. Each slot gets one of its offloading storage options. Returns false,
+    /// without changes, if the transfers or the stashes don't fit.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
@@ -346,8 +345,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Places offloads as early and reloads as late as the engine and the link allow. `way` determines whether the
-    /// transfers are placed one kind after the other, pair by pair, or in random order.
+    /// Places offloads as early and reloads as late as the engine and the link allow. `way` determines whether
+    /// transfers are placed kind by kind, pair by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
     /// Completes a pattern in several ways in the reduced problem. Offers each completion that may be better than all
-    /// earlier ones.
+    /// earlier completions.
     void offer(const periodic_pattern& pattern) {
         if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);
@@ -37,8 +37,8 @@ public:
             for (const double ahead : with_.ahead)
                 if ((!refill || may_refill) && !state_.done()) offer(pattern, {ahead, refill});
     }
-    /// Unrolls the best schedule of the reduced problem, and each shorter schedule that `improve` makes of it. Does
-    /// nothing if the best schedule is far behind the incumbent.
+    /// Unrolls the best schedule of the reduced problem, and each shorter schedule from `improve`. Does nothing if the
+    /// best schedule is far behind the incumbent.
     void finish(const std::function<void(search_state&)>& improve) {
         if (best_value_.is_unlimited() || !is_reduced() || best_value_ > with_.max_ratio * state_.objective()) return;
         unroll_to_all(best_);
@@ -48,7 +48,7 @@ public:
         improve(inner);
         if (inner.objective() < objective_of(reduced_, best_)) unroll_to_all(*inner.incumbent());
     }
-    /// Offers a schedule of the reduced problem, after unrolling a segment of its steady state.
+    /// Unrolls a segment of the steady state of a reduced schedule, and offers the result.
     void unroll_to_all(const schedule& shorter) {
         const auto lanes = lanes_by_start(reduced_, shorter);
         const segment_finder finder{reduced_, lanes};

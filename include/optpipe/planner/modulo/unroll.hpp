@@ -25,9 +25,8 @@ namespace optpipe {
     return result;
 }
 
-/// A segment of a schedule that may be repeated. On each rank, the segment has the operations at [from, to) of the
-/// rank's lane. The state of all ranks at the end of the segment is the state at its start, shifted by `count`
-/// microbatches.
+/// A segment of a schedule that may be repeated. The segment has the operations at [from, to) of each rank's lane. The
+/// ranks' state at the end of the segment is their state at its start, shifted by `count` microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -161,7 +160,7 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Finds the last position up to `at` whose state recurs, and begins the segment on rank `r` there. Returns false
+    /// Finds the last position up to `at` with a recurring state. The segment of rank `r` begins there. Returns false
     /// if no state up to `at` recurs.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
@@ -193,9 +192,9 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment. The result is an order of `longer`, in which the segment is repeated `times` more times.
-/// Contract: `longer` has `times · count` more microbatches than the order in `lanes`. No rank needs more memory than
-/// in the order before unrolling.
+/// Unrolls a segment. The result is an order of `longer` with `times` more repetitions of the segment. Contract:
+/// `longer` has `times · count` more microbatches than the order in `lanes`. No rank needs more memory than in the
+/// order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

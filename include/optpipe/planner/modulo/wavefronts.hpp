@@ -19,8 +19,8 @@
 namespace optpipe::detail {
 
 /// In each time slot, forwards move down the ranks by one stage, and gradients move up by one stage. Half of each
-/// rank's slots are for forwards, and half for gradients. Microbatches that are placed in slots never wait for each
-/// other. The mean distance between two microbatches, in slots, need not be integral.
+/// rank's slots are for forwards, and half for gradients. Microbatches in slots never wait for each other. The mean
+/// distance between two microbatches, in slots, need not be integral.
 struct wavefronts {
     /// The mean distance between the starts of two microbatches, in pairs of slots. 1 is the least distance.
     double spacing = 1.0;
@@ -28,13 +28,13 @@ struct wavefronts {
     weight_filling filling{};
 };
 
-/// Whether wavefronts apply. Wavefronts apply if each rank has one stage, and every stash is kept.
+/// Whether wavefronts apply. Wavefronts apply if each rank has one stage and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }
 
-/// The densest spacing that memory and load would allow if all slots had the mean length. The stashes of microbatches
-/// between forward and gradient on a stage must fit in the memory of its rank.
+/// The densest spacing that memory and load would allow with slots of the mean length. The rank's memory must hold the
+/// stashes of microbatches between forward and gradient.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());

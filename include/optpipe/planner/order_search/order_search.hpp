@@ -32,44 +32,41 @@ struct order_search_parameters {
     /// The first and the last temperature of a round, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`.
-    /// High temperatures are needed because splitting a pair makes the step longer until the parts are in other pairs.
-    /// Not tuned.
+    /// In problems with pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`. High
+    /// temperatures are needed: splitting a pair makes the step longer until its parts are in other pairs. Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
-    /// the first round. In searches of 150,000 moves that started from published schedules of the public problems with
-    /// pairs, steps were up to 0.4 % shorter than with a first temperature of 1e-3.
+    /// the first round. Searches of 150,000 moves from published schedules, for problems with pairs, found up to 0.4 %
+    /// shorter steps than with a first temperature of 1e-3.
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
-    /// Number of moves in a round, over which the temperature falls to its last value. A round has at most `moves`
-    /// moves. After a round, the search starts anew from the best order.
+    /// Number of moves in a round, from its first to its last temperature. A round has at most `moves` moves. After a
+    /// round, the search starts anew from the best order.
     std::size_t moves_of_round = 300'000;
     /// The largest number of positions by which an operation moves on its lane.
     std::size_t farthest = 6;
-    /// On average, one of every `moves_per_other` moves exchanges sequences, one splits or joins a backward, one
-    /// changes a storage option, and all others shift an operation on its lane. Must be above 2.
+    /// On average, one move in `moves_per_other` exchanges sequences, one splits or joins a backward, and one changes a
+    /// storage option. All other moves shift an operation on its lane. Must be above 2.
     std::size_t moves_per_other = 16;
-    /// If the problem has pairs, this percentage of the shifts on a lane is replaced by moves that make, split or
-    /// exchange pairs.
+    /// In problems with pairs, this percentage of the shifts on a lane becomes moves that make, split or exchange
+    /// pairs.
     std::size_t percent_pairs = 40;
-    /// Percentage of moves that change the operations of several microbatches in the same way. Moves of several
-    /// microbatches are made only if the problem has pairs and no operation waits for memory. A move of several
-    /// microbatches takes about seven times as long as a move of one microbatch. With 150,000 moves, the plans of 72
-    /// random problems were as short with 2 % as with 10 %, and the search took 0.7 times as long. For 4 ranks × 16
-    /// microbatches, pairs of length 2.75 and the memory of DualPipeV, the best step took 95.25 without moves of
-    /// several microbatches, and 93.75 to 94.5 with such moves.
+    /// Percentage of moves that change several microbatches in the same way. Moves of several microbatches are made
+    /// only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
+    /// seven times as long as a move of one microbatch. With 150,000 moves, plans of 72 random problems were as short
+    /// with 2 % as with 10 %, in 0.7 times the time. For 4 ranks × 16 microbatches, pairs of length 2.75 and the memory
+    /// of DualPipeV, the best step took 95.25 with 0 %, and 93.75 to 94.5 otherwise.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;
-    /// Weight with which the mean end of the ranks is added to the objective. Thus, if two orders have equal
-    /// objectives, the order with the earlier mean end costs less.
+    /// Weight with which the mean end of the ranks is added to the objective. Among orders with equal objectives, the
+    /// order with the earlier mean end costs less.
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
     /// `search_from_start` of `plan_search` improves a start for this time, with some thousand moves.
     /// `temperature_of_start` is the first temperature of the order search that improves the start. On 32 random
-    /// problems (8 ranks, 32 microbatches), a first temperature of 2e-4 led to steps that were 0.2 % shorter on average
-    /// than with 5e-4.
+    /// problems (8 ranks, 32 microbatches), steps were 0.2 % shorter on average with 2e-4 than with 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
     /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
@@ -191,8 +188,8 @@ private:
         return is_about_pairs ? change_pair() : move_on_lane();
     }
 
-    /// Draws a position in the order. Splits the pair at this position, gives one of its parts another partner, or
-    /// makes a pair of the operation at this position and another operation near it.
+    /// Draws a position in the order. Splits the pair at this position, gives one part another partner, or makes a pair
+    /// with a nearby operation.
     bool change_pair() {
         const index at = order_.first_place(some_place());
         const id op = order_[at];
@@ -222,8 +219,8 @@ private:
         return flat().cell_of(f) != flat().cell_of(b) &&
                (cells().overlap_of(f, b) || cells().overlap_of_other_kind(f, b));
     }
-    /// The position of a random operation near `at` on the lane that can be in a pair with the operation at `at`, but
-    /// isn't yet. Empty if there is no possible partner.
+    /// The position of a random operation near `at` on the lane that can form a new pair with the operation at `at`.
+    /// Empty if there is no possible partner.
     std::optional<index> some_partner(index at) {
         const id op = order_[at];
         const bool earlier = random_.chance(half);
@@ -239,7 +236,7 @@ private:
         }
         return found;
     }
-    /// Makes a pair of the single operations at two positions, and puts the pair at one of the two positions.
+    /// Makes a pair of the single operations at two positions, at one of the two positions.
     bool merge(index at, index other) {
         const parts both = parts_of(order_[at], order_[other]);
         const bool has_kind = cells().overlap_of(both.f, both.b) != nullptr;
@@ -247,8 +244,7 @@ private:
         if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(both.b, all); });
         return true;
     }
-    /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`, which may be in another
-    /// pair.
+    /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`.
     bool exchange_parts(index at, index other) {
         const id one = order_[at];
         const id two = order_[other];
@@ -300,8 +296,8 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges two sequences that have the same number of slices. In the order, each slice of one sequence changes
-    /// places with the same slice of the other sequence.
+    /// Exchanges two sequences that have the same number of slices. Each slice of one sequence changes places with the
+    /// same slice of the other sequence.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -350,8 +346,7 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B. A pair stays a pair if the problem has a pair with the new backward,
-    /// too.
+    /// Replaces a B by I and W, or I and W by a B. A pair stays a pair if the problem has a pair with the new backward.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
@@ -363,7 +358,7 @@ private:
         return true;
     }
     /// Replaces a B by I and W, or I and W by a B, as part of an edit of the order. A new W comes right after its I, or
-    /// after the pair that the I is in.
+    /// after the I's pair.
     void split_or_join(id gradient, std::vector<id>& all) {
         const auto cell = flat().cell_of(gradient);
         auto chosen = cells().choice(cell);
@@ -376,8 +371,8 @@ private:
         order_.choose(cell, chosen);
     }
 
-    /// Changes the storage option of one stash. If the new option offloads, the offload comes right after the forward,
-    /// and the reload right before the backward. A recomputation also comes right before the backward.
+    /// Changes the storage option of one stash. An offload is placed right after the forward, and a reload right before
+    /// the backward. A recomputation also comes right before the backward.
     bool change_storage() {
         const auto op = cells().operation_of(order_[random_.below(order_.size())]);
         const auto options = p_->storage_options(op.stage);
@@ -439,10 +434,9 @@ private:
 
 } // namespace detail
 
-/// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation on its
-/// lane, exchanges two sequences, replaces a B by I and W or the reverse (also in a pair), changes a storage option, or
-/// makes, splits or exchanges pairs. The time of a move is at most linear in the number of operations, and shorter for
-/// most rejected moves.
+/// Simulated annealing over the orders of any problem, starting from the incumbent. A move shifts an operation,
+/// exchanges sequences, splits or joins a backward, changes a storage option, or makes, splits or exchanges pairs. The
+/// time of a move is at most linear in the number of operations, and shorter for most rejected moves.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

@@ -51,9 +51,8 @@ public:
     [[nodiscard]] double objective() const { return objective_; }
     /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
     [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
-    /// From now on, orders may exceed the memory limits. An operation that exceeds the limit of its rank costs `price`
-    /// times the excess, as a share of the limit. Contract: no operation waits for memory
-    /// (`flat_problem::memory_delays`).
+    /// From now on, orders may exceed the memory limits. An operation costs `price` × (memory − limit) / limit if it
+    /// exceeds the limit of its rank. Contract: no operation waits for memory (`flat_problem::memory_delays`).
     void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this position would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
@@ -106,8 +105,8 @@ public:
         partner_[at(other)] = i;
     }
     /// Makes a pair of two operations of one lane, at the position of the later one (`at_later`) or of the earlier one.
-    /// Returns false, with nothing changed, if one of the operations waits for the other. Contract: at the end of the
-    /// edit, the problem has a pair of these two operations.
+    /// Returns false, without changes, if one operation waits for the other. Contract: at the end of the edit, the
+    /// problem has a pair of these two operations.
     bool merge(index earlier, index later, bool at_later) {
         const id one = sequence_[earlier];
         const id other = sequence_[later];
@@ -139,9 +138,9 @@ public:
         if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
-    /// Moves the operation at `from` to a place before the operation at `to`. Operations between `to` and `from` move
-    /// along if the moved operation waits for them. Contract: `to` is before `from`. Returns false, with nothing
-    /// changed, if the operation at `from` waits for the operation at `to`.
+    /// Moves the operation at `from` to a place before the operation at `to`. Operations in between move along if the
+    /// moved operation waits for them. Contract: `to` is before `from`. Returns false, without changes, if the moved
+    /// operation waits for the operation at `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -161,9 +160,9 @@ public:
         partition(to, from, true);
         return true;
     }
-    /// Moves the operation at `from` to a place behind the operation at `to`. Operations between `from` and `to` move
-    /// along if they wait for the moved operation. Contract: `to` is behind `from`. Returns false, with nothing
-    /// changed, if the operation at `to` waits for the operation at `from`.
+    /// Moves the operation at `from` to a place behind the operation at `to`. Operations in between move along if they
+    /// wait for the moved operation. Contract: `to` is behind `from`. Returns false, without changes, if the operation
+    /// at `to` waits for the moved operation.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -216,7 +215,7 @@ public:
         return true;
     }
     /// Computes the times of the edited order. Returns the value of the edited order (see `value`). Returns infinity if
-    /// the value is above `most`, or if the order isn't executable.
+    /// the value is above `most` or the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = flat_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -261,8 +260,8 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Forgets the edit. Also forgets which positions were timed during the edit, because the next edit may be undone
-    /// before its times are computed.
+    /// Forgets the edit. Also forgets which positions were timed: the next edit may be undone before its times are
+    /// computed.
     void end_edit() {
         edited_cells_.clear();
         edited_partners_.clear();
@@ -270,8 +269,7 @@ private:
         retimed_to_ = 0;
     }
 
-    /// Appends an operation to the order. If the operation is the first part of a pair, it is appended later, together
-    /// with the second part.
+    /// Appends an operation to the order. The first part of a pair is appended later, with the second part.
     void take(const operation& op) {
         const id i = flat_.number(op);
         auto& first = first_parts_[at(cells_[i].rank)];
@@ -290,7 +288,7 @@ private:
     [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_problem::none && !flat_.is_forward(i); }
 
     void begin_marks() { ++round_; }
-    /// Marks an operation and, if the operation is in a pair, its partner.
+    /// Marks an operation and its partner, if any.
     void mark_pair(id i) {
         mark_[at(i)] = round_;
         if (const id other = partner(i); other != flat_problem::none) mark_[at(other)] = round_;
@@ -360,8 +358,8 @@ private:
     double ready(id i) const {
         return flat_.ready(i, cells_[i], [this](id before) { return times_[at(before)].end; });
     }
-    /// Whether the step certainly exceeds `most`. `op` is behind the edited section, so the time from its end to the
-    /// end of the step is at least as long as before the edit.
+    /// Whether the step certainly exceeds `most`. `op` is behind the edited section. The time from its end to the end
+    /// of the step is no shorter than before.
     bool is_too_late(index i, id op, double most) const {
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
@@ -377,8 +375,8 @@ private:
         if (!is_first(op)) return {op};
         return {op, partner(op), cells_.overlap_of(op, partner(op))};
     }
-    /// Computes times from position `from` on. `place(entry, ready)` sets the times of an entry whose inputs are ready
-    /// at `ready`. `place` returns false if there is no memory for the entry.
+    /// Computes times from position `from` on. `place(entry, ready)` sets the times of an entry with inputs ready at
+    /// `ready`. `place` returns false if there is no memory for the entry.
     template <class Place> bool retime_from(index from, double most, const Place& place) {
         begin_times(from);
         for (index i = from; i < sequence_.size(); ++i) {
@@ -395,7 +393,7 @@ private:
         return retime_from(is_span_ ? 0 : first_, most,
                            [this](const entry& e, double ready) { return place_on_lane(e, ready); });
     }
-    /// Computes all times, because an operation may wait for memory that any other operation frees.
+    /// Computes all times: an operation may wait for memory that any other operation frees.
     bool retime_with_memory(double most) {
         resources_.clear();
         return retime_from(0, most, [this](const entry& e, double ready) { return place_in_memory(e, ready); });
@@ -503,7 +501,7 @@ private:
         return longest + weight_ * sum / static_cast<double>(ranks_);
     }
 
-    /// Insertion sort, which is stable, and fast because hardly any operation moves.
+    /// Insertion sort is stable, and fast because hardly any operation moves.
     void sort_by_start() {
         for (index i = 1; i < sequence_.size(); ++i) {
             const id op = sequence_[i];
@@ -514,8 +512,7 @@ private:
             sequence_[to] = op;
         }
     }
-    /// Computes the longest time from the end of each operation to the end of the step, considering only inputs and
-    /// lanes.
+    /// Computes the longest time from the end of each operation to the end of the step, over inputs and lanes.
     void find_tails() {
         std::fill(lane_tail_.begin(), lane_tail_.end(), 0.0);
         for (const id i : sequence_)
@@ -543,8 +540,7 @@ private:
         least_mean_ = weight_ * busy / static_cast<double>(ranks_);
     }
 
-    /// Raises the tail of each input of the operation to at least `tail` plus the delay from that input to the
-    /// operation.
+    /// Raises the tail of each input to at least `tail` plus the delay from the input to the operation.
     void raise_inputs(id i, double tail) {
         flat_.for_each_input(i, cells_[i], [&](id before, double delay) {
             tail_[at(before)] = std::max(tail_[at(before)], tail + delay);
@@ -563,7 +559,7 @@ private:
     /// The other part of each operation's pair. Empty if the problem has no pairs.
     std::vector<id> partner_{};
     // Indexed by operation. `times_` has the times in the edited order. `kept_` has the times in the order that was
-    // kept last. `tail_` has the time from the operation's end to the end of the step, in the order that was kept last.
+    // kept last. `tail_` has the time from the operation's end to the end of the step, in the last kept order.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;
@@ -579,7 +575,7 @@ private:
     double makespan_ = 0.0;
 
     // Describes the edit. `first_` and `last_` are the first and the last position of the edit. The vectors have the
-    // operations, the choices of cells and the pairs as they were before the edit.
+    // operations, the choices of cells and the pairs before the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;

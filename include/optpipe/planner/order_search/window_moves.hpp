@@ -15,8 +15,8 @@
 namespace optpipe::detail {
 
 /// Edits that change all operations of a window in the same way. In a steady state, an edit of a single operation or
-/// pair usually makes the step longer. A window consists of several successive microbatches, on one stage, on the k-th
-/// stage of every rank, or on all stages.
+/// pair usually makes the step longer. A window has several successive microbatches, on one stage, on the k-th stage of
+/// every rank, or on all stages.
 ///
 /// The order must have no transfers, because the lanes of transfers aren't merged here.
 class window_moves {
@@ -140,9 +140,9 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// Moves the forward of each pair of stage `s` in the window to the previous pair (if `earlier`) or to the next
-    /// pair. This move changes the number of microbatches in flight by one. The forward at one end of the window and
-    /// the backward at the opposite end become single.
+    /// Moves the forward of each pair of stage `s` in the window to the previous pair (`earlier`) or to the next pair.
+    /// The number of microbatches in flight changes by one. The forward at one end of the window and the backward at
+    /// the opposite end become single.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
@@ -172,9 +172,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return cells().overlap_of(f, b) && flat().cell_of(f) != flat().cell_of(b);
     }
-    /// Makes a pair of the drawn operation and another operation near it. On every rank, also makes each similar pair
-    /// that has at least one of its two operations in the window. Pairs are similar if the stages of their parts have
-    /// the same indices on their ranks, and their microbatches have the same difference.
+    /// Makes a pair of the drawn operation and another operation near it. On every rank, makes each similar pair that
+    /// has an operation in the window. Similar pairs have parts on stages with equal indices on their ranks, and equal
+    /// differences of microbatches.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[at(cells()[drawn_].rank)];
         const bool is_forward = flat().is_forward(drawn_);
@@ -229,7 +229,7 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_problem::none; });
         return changed;
     }
-    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays as it is if the problem has no
+    /// Replaces each B of the window by I and W, or each I and W by a B. A pair stays unchanged if the problem has no
     /// pair with the new backward.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
@@ -257,7 +257,7 @@ private:
         return changed;
     }
 
-    /// As part of an edit of the order, sets the pairs of the lanes, and the storage and backward of changed cells.
+    /// Sets the pairs of the lanes, and the storage and backward of changed cells, in an edit of the order.
     void set_pairs_and_choices() {
         for (const auto& [cell, chosen] : choices_)
             order_->choose(cell, chosen);

@@ -27,11 +27,11 @@ struct pair_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried. Half of the orders are tried in the first round.
     std::size_t moves = 2'000'000;
-    /// The least number of moves in a round. While more than twice this number of moves remain, a round has half of the
+    /// The least number of moves in a round. While more than 2 · `moves_of_round` moves remain, a round has half of the
     /// remaining moves.
     std::size_t moves_of_round = 150'000;
-    /// A round begins at a random temperature between the first two values, with equal probability for each order of
-    /// magnitude. Every round ends at `last_temperature`. All temperatures are shares of the objective.
+    /// A round begins at a log-uniformly random temperature between the first two values. Every round ends at
+    /// `last_temperature`. All temperatures are shares of the objective.
     double least_first_temperature = 3e-4;
     double most_first_temperature = 3e-3;
     double last_temperature = 1e-5;
@@ -79,7 +79,7 @@ private:
             stop_check{*state_});
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
-    /// Makes the incumbent a start if it is better than everything found from the starts. The new start replaces an
+    /// Makes the incumbent a start if it is better than all schedules found from the starts. The new start replaces an
     /// earlier start that was an incumbent. Contract: the mutex is held.
     void start_from_incumbent() {
         auto& starts = shared_->starts;
@@ -94,8 +94,8 @@ private:
         if (!std::exchange(shared_->has_incumbent, true)) starts.emplace_back();
         starts.back() = {*timed, objective_of(shared_->without->reduced(), *timed).value(), *timed};
     }
-    /// Chooses each start once. When all starts have been chosen, chooses the best start with probability 1/2, the next
-    /// with probability 1/4, and so on.
+    /// Chooses each start once. Later, chooses the best start with probability 1/2, the next start with probability
+    /// 1/4, and so on.
     std::optional<std::size_t> choose() {
         constexpr std::size_t half = 50; // percent
         const std::scoped_lock lock{shared_->mutex};
@@ -117,7 +117,7 @@ private:
         const double ratio = with_.most_first_temperature / with_.least_first_temperature;
         return with_.least_first_temperature * std::pow(ratio, random_.share());
     }
-    /// Runs one round from a start, or from the best schedule that earlier rounds found from this start.
+    /// Runs one round from a start, or from the best schedule found from this start.
     void improve(std::size_t which, std::size_t moves) {
         constexpr std::size_t from_best = 75; // percent
         schedule start;
@@ -156,8 +156,8 @@ private:
 } // namespace detail
 
 /// Simulated annealing of orders with pairs, for problems with pairs. The search starts from the incumbent, and from
-/// published schedules that were planned without memory limits. Memory above the limits has a price, which grows during
-/// a round. No stash is offloaded. All calls on one problem share the starts, and the best schedules found from them.
+/// published schedules planned without memory limits. Memory above the limits has a price, which grows during a round.
+/// No stash is offloaded. All calls on one problem share the starts and the best schedules found from them.
 inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
     detail::pair_searcher{state, with, name}.run();
 }

@@ -20,8 +20,8 @@
 
 namespace optpipe::detail {
 
-/// The problem without the storage options that offload. An order of this problem becomes an order of the original
-/// problem when the indices of its storage options are converted (`original`).
+/// The problem without the storage options that offload. `original` converts an order of this problem to an order of
+/// the original problem.
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -66,7 +66,7 @@ private:
 
 /// The order `of`, with one storage option for all microbatches of a stage. The storage option has index `option` in
 /// the stage's list. If the list is shorter, the last option is used. A recomputation comes right before its backward,
-/// or before the pair that the backward is in. Contract: `of` has no recomputations and no transfers.
+/// or before the backward's pair. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {
@@ -95,12 +95,12 @@ private:
     return made;
 }
 
-/// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
+/// A schedule to improve, perhaps above the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// The objective of `best`. While `best` is empty, `value` is the objective of `made`, plus a penalty if a rank
-    /// exceeds its memory limit. The penalty is 1/2 × (the objective of `made`) × (the largest excess of a rank, as a
-    /// share of its limit). The factor 1/2 is a guess.
+    /// The objective of `best`. While `best` is empty, `value` is the objective of `made`, plus a penalty for memory
+    /// above a limit. The penalty is 1/2 × (objective of `made`) × (largest excess of a rank, as a share of its limit).
+    /// The factor 1/2 is a guess.
     double value = 0.0;
     /// The best schedule found until now that meets the memory limits. Empty until a schedule that meets the memory
     /// limits is found.
@@ -146,8 +146,7 @@ private:
             if (is_new) all_.push_back({*std::move(timed), value, {}});
         }
     }
-    /// The largest share by which the peak memory of a rank exceeds the rank's limit, or 0 if all ranks meet their
-    /// limits.
+    /// The largest (peak memory − limit) / limit of a rank, or 0 if all ranks meet their limits.
     [[nodiscard]] double excess(const schedule& s) const {
         const auto peaks = measure(relaxed_, s).peak_memory;
         double most = 0.0;

@@ -33,20 +33,19 @@ struct bound_of_divisions {
 /// one stage, or two stages as a loop or as a v.
 ///
 /// A rank runs the operations of its pieces for all microbatches. The pieces before and after a rank's stages are
-/// known, and so are the least times before and after the rank's work (`rank_load`).
+/// known. The least times before and after the rank's work follow (`rank_load`).
 ///
-/// Options that hold less memory take more of the rank's work. Let memory have any price. The work plus the price of
-/// held memory is at most the time plus the price of all memory (weak duality of the linear program that mixes
-/// options). At the best price, two options of a layer cost the same, or the price is unlimited. All other prices only
-/// weaken the bound.
+/// Options that hold less memory take more of the rank's work. Let memory have any price. Work + price of held memory ≤
+/// time + price of all memory (weak duality of the linear program that mixes options). At the best price, two options
+/// of a layer cost the same, or the price is unlimited. All other prices only weaken the bound.
 ///
 /// `any_within` decides exactly whether any division leaves each rank enough time. `any_within` goes from rank to rank,
-/// and keeps all pairs of ends (of the first and the second stages) that can be reached.
+/// and keeps all reachable pairs of ends (of the first and the second stages).
 class division_bound {
 public:
-    /// `work[i]` is a lower bound on the time for which a rank of speed 1 works on piece i for each microbatch.
-    /// `in_pairs` says whether two operations may run at the same time. Contract: each layer feeds the next one,
-    /// microbatches have no factors, and `p` and `pipeline` outlive this object.
+    /// `work[i]` is a lower bound on the time of a rank of speed 1 for piece i, per microbatch. `in_pairs` says whether
+    /// two operations may run at the same time. Contract: each layer feeds the next one, microbatches have no factors,
+    /// and `p` and `pipeline` outlive this object.
     division_bound(const partition_problem& p, const problem& pipeline, const layer_cuts& cuts,
                    const std::vector<duration>& work, bool in_pairs)
         : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)}, in_pairs_{in_pairs},
@@ -79,9 +78,9 @@ public:
 
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound that is found until `stop` returns true, in at most a few seconds. The bound is at most
-    /// about twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a positive lower bound,
-    /// and `applies()` is true.
+    /// The largest lower bound found until `stop` returns true, in at most a few seconds. The bound is at most about
+    /// twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a positive lower bound, and
+    /// `applies()` is true.
     [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
         constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
         constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
@@ -120,8 +119,8 @@ private:
         duration gradient{};
         memory_size fixed{};
         memory_size weight_stash{};
-        /// `kept` is the least memory that a stash takes from its forward to its gradient. `kept_by_default` is the
-        /// least memory without additional work.
+        /// `kept` is the least memory of a stash from its forward to its gradient. `kept_by_default` is the least
+        /// memory without additional work.
         memory_size kept{};
         memory_size kept_by_default{};
         /// For each price, the least additional work plus price of kept memory.
@@ -150,21 +149,21 @@ private:
         duration forward{};
         duration gradient{};
     };
-    /// A number of pieces before all second stages, and the largest objective that is known to be impossible with it.
+    /// A number of pieces before all second stages, and the largest objective known to be impossible with it.
     struct second_beginning {
         std::size_t middle = 0;
         duration refuted{};
     };
     using second_beginnings = std::vector<second_beginning>;
-    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages of the
-    /// ranks end at `second` (in a loop), or begin at `second` (in a v).
+    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages end at
+    /// `second` (in a loop), or begin at `second` (in a v).
     struct ends {
         std::size_t first = 0;
         std::size_t second = 0;
         /// Index of the previous rank's entry from which this entry was reached.
         std::size_t before = 0;
     };
-    /// The data of a rank that don't depend on the rank's pieces, and the objective to meet.
+    /// A rank's data that don't depend on its pieces, and the objective to meet.
     struct free_rank {
         rank here{};
         duration objective{};
@@ -248,7 +247,7 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// Every number of pieces that may be before the second stages of a loop. Otherwise, the number of all pieces.
+    /// Every possible number of pieces before the second stages of a loop. Otherwise, the number of all pieces.
     [[nodiscard]] second_beginnings all_second_beginnings() const {
         if (second_ != second_stages::as_loop) return {{pieces(), {}}};
         second_beginnings all;
@@ -257,7 +256,8 @@ private:
         return all;
     }
     /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division. Tests
-    /// the beginnings that aren't refuted yet. A possible one becomes the first, because it often remains possible.
+    /// the beginnings that aren't refuted yet. A possible beginning becomes the first, because it often remains
+    /// possible.
     [[nodiscard]] std::optional<layer_division> any_within(duration objective, second_beginnings& from,
                                                            stop_check stop) const {
         for (std::size_t i = 0; i < from.size(); ++i) {
@@ -312,9 +312,9 @@ private:
         }
         return division;
     }
-    /// Calls `look(ends, is_possible)` for all ends of the stages of rank `r` at which an uninterrupted rank has enough
-    /// time. The result of `is_possible()` is whether the rank may do the work of these stages. `from` has the ends of
-    /// the stages of the previous rank.
+    /// Calls `look(ends, is_possible)` for all ends of rank `r`'s stages that leave an uninterrupted rank enough time.
+    /// `is_possible()` returns whether the rank may do the work of these stages. `from` has the ends of the stages of
+    /// the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
@@ -339,8 +339,8 @@ private:
                 }
         }
     }
-    /// Whether the ranks after `r`, whose speeds sum to `speeds`, may have enough time for the remaining pieces. If `r`
-    /// is the last rank, returns whether no piece is left.
+    /// Whether the ranks after `r`, of total speed `speeds`, may have enough time for the remaining pieces. If `r` is
+    /// the last rank, returns whether no piece is left.
     [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
                                      duration objective) const {
         const auto later = ranks() - 1 - r.position();
@@ -360,7 +360,7 @@ private:
             if (later > r) sum += given_.speed_of(later);
         return sum;
     }
-    /// The data of rank `r` if `begin` pieces are on the stages before the rank's first stage.
+    /// The data of rank `r` with `begin` pieces before its first stage.
     [[nodiscard]] free_rank at_work(rank r, std::size_t begin, duration objective) const {
         constexpr double rounding = 1e-9;
         free_rank found{r, (1.0 + rounding) * objective, {}, {}, microbatches() / given_.speed_of(r)};
@@ -385,11 +385,11 @@ private:
         const auto without_weights = first.forward + first.gradient + second.forward + second.gradient;
         return !has_tails_ || r.head + r.factor * without_weights + r.tail <= r.objective;
     }
-    /// The memory that is left on a rank beside the static memory of its pieces.
+    /// The memory of a rank minus the static memory of its pieces.
     [[nodiscard]] memory_size room_of(const free_rank& r, const sums& first, const sums& second) const {
         return std::max(pipeline_.memory_limit[r.here] - first.fixed - second.fixed, memory_size{}) + slack_;
     }
-    /// The times of the work of a stage of rank `r`, and the least times before and after the work.
+    /// The times of a stage's work on rank `r`, and the least times before and after the work.
     [[nodiscard]] stage_load load_of(const free_rank& r, const pieces_of_stage& here, stage s) const {
         const auto speed = given_.speed_of(r.here);
         const auto later = before_.back() - before_[here.end];
@@ -402,8 +402,7 @@ private:
         load.before = time_before(here.begin, s);
         load.lifetime = load.forward + load.gradient + (later.forward + later.gradient) / fastest_ +
                         (hops_.back().forward - passed.forward) + (hops_.back().gradient - passed.gradient);
-        // For `span`, the rank's time ends with its own last operation, which needn't wait for gradients of later
-        // stages.
+        // For `span`, the rank's time ends with its own last operation, without a wait for gradients of later stages.
         if (!has_heads_ && here.own.gradient <= duration{}) load.lifetime = load.forward;
         load.after = time_after(here.begin, s);
         load.stash = here.own.kept;
@@ -448,12 +447,12 @@ private:
         loads[0].pace_later = std::max({between.any(), loads[1].forward, loads[1].gradient, after.any()});
         loads[1].pace_before = std::max({before.forward, loads[0].forward, between.forward});
         loads[1].pace_later = after.any();
-        // For span, the rank is done after the gradients of its second stage if its first stage is frozen.
+        // For span, a rank with a frozen first stage is done after the gradients of its second stage.
         const bool is_last = !has_heads_ && first.own.gradient <= duration{};
         if (!is_last) loads[1].pace_after = std::max({before.gradient, loads[0].gradient, between.gradient});
         return loads;
     }
-    /// Whether the rank may do the work of a first stage, and of a second stage if there is one.
+    /// Whether the rank may do the work of a first stage and of a second stage, if any.
     [[nodiscard]] bool is_possible(const free_rank& r, const pieces_of_stage& first, const pieces_of_stage& second,
                                    std::size_t middle) const {
         auto loads = loads_of(r, first, second, middle);
@@ -469,8 +468,8 @@ private:
         return room.is_unlimited() || (time > duration{} && load.has_memory(time) &&
                                        has_storage(r, first.own, second.own, loads, room.value() * time.value()));
     }
-    /// Whether options that hold less memory leave the rank enough time for its work. `all` is the memory for stashes
-    /// times the time for which the rank holds stashes.
+    /// Whether options with less memory leave the rank enough time for its work. `all` is the memory for stashes times
+    /// the time for which the rank holds stashes.
     [[nodiscard]] bool has_storage(const free_rank& r, const sums& first, const sums& second,
                                    const std::array<stage_load, 2>& loads, double all) const {
         const std::array lives{loads[0].lifetime.value(), loads[1].lifetime.value()};
@@ -490,7 +489,7 @@ private:
         return true;
     }
     /// A lower bound on the least additional work plus price of kept memory. The least sum is a concave function of the
-    /// price, so it is above its chords. The slope of the function is at least the least kept memory.
+    /// price, and lies above its chords. The slope of the function is at least the least kept memory.
     [[nodiscard]] duration priced(const sums& of, double price) const {
         const auto above =
             static_cast<std::size_t>(std::upper_bound(prices_.begin(), prices_.end(), price) - prices_.begin());
@@ -507,8 +506,8 @@ private:
     bool has_heads_;
     bool has_tails_;
     std::vector<double> prices_;
-    /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has, for each stage, the hops
-    /// before it.
+    /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has the hops before each
+    /// stage.
     std::vector<sums> before_;
     std::vector<hops> hops_;
     per_rank<stage> last_stage_;

@@ -8,9 +8,9 @@ namespace optpipe::detail {
 
 /// How partitions are searched. Not tuned, unless a comment says otherwise.
 struct partition_parameters {
-    /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for one long plan,
-    /// as the search of every plan starts anew. On 4 random models in little memory, with 8 s of processor time each,
-    /// 0.3 led to 1.2 % shorter steps than 0.5. The models weren't drawn anew: 0.5 had left wide gaps on them.
+    /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for one long plan:
+    /// the search of every plan starts anew. On 4 random models in little memory, with 8 s of processor time each,
+    /// steps were 1.2 % shorter with 0.3 than with 0.5. The models weren't drawn anew: 0.5 had left wide gaps on them.
     double search_share = 0.3;
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
     /// a second for hundreds of layers in a loop.
@@ -19,10 +19,10 @@ struct partition_parameters {
     /// only the pipeline with the best plan is planned.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
-    /// as long as the first plan of the same pipeline took to come within `nearness` (relative) of its own result. The
-    /// first schedules of a large problem say little about the partition. If all partitions are listed, a later plan
-    /// takes at most 1 / (number of partitions) of the time for short plans. No later plan is shorter than
-    /// 1 / `most_plans_in_time` of the time for short plans, so some of many partitions may not be tried.
+    /// the time in which the same pipeline's first plan came within `nearness` (relative) of its result. The first
+    /// schedules of a large problem say little about the partition. If all partitions are listed, a later plan takes at
+    /// most 1 / (number of partitions) of the time for short plans. No later plan is shorter than 1 /
+    /// `most_plans_in_time` of the time for short plans, so some of many partitions may not be tried.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
