@@ -40,11 +40,11 @@ struct contribution {
     std::size_t runs = 0;
     /// Wall-clock seconds, summed over the strategy's runs.
     double seconds = 0.0;
-    /// Number of times the strategy improved the incumbent, and the best objective that it reached. The objective is
+    /// Number of improvements of the incumbent by the strategy, and the strategy's best objective. The objective is
     /// unlimited if the strategy found no schedule.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times the strategy raised the bound, and the highest bound that it proved, or 0 if it proved none.
+    /// Number of times the strategy raised the bound, and its highest proven bound (0 for none).
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -64,7 +64,7 @@ struct builder_result {
 /// The method name of a plan that comes from `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
-/// Whether a plan from the cache was used, and if so, whether it is a plan of the same problem or of a similar problem.
+/// Whether a plan from the cache was used, of the same problem or of a similar problem.
 enum class cache_use { none, exact, near };
 
 /// A schedule, and how it was found. `bound` is at most the objective of every valid schedule.
@@ -88,8 +88,8 @@ struct plan_result {
     std::optional<robust_result> robust{};
 };
 
-/// The best result of a builder of published schedules. Null if no published schedule fits in memory, or if none was
-/// built because the plan came from the cache (`cached`).
+/// The best result of a builder of published schedules. Null if no published schedule fits in memory, or if the plan
+/// came from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

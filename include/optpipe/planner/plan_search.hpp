@@ -143,7 +143,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
     return *std::move(timed);
 }
 
-/// While this object lives, the thread that made it and the arena's threads are counted as threads of the search.
+/// While this object lives, its maker's thread and the arena's threads count as threads of the search.
 class counted_threads : parallel::arena_observer {
 public:
     counted_threads(parallel::arena& arena, std::shared_ptr<processor_share> processor)
@@ -252,7 +252,7 @@ private:
             run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
-    /// Raises the bound on a plain problem by bounds that take longer than `bounds_of`.
+    /// Raises the bound of a plain problem by methods that take longer than `bounds_of`.
     void raise_bound_further(const stop_condition& stop) {
         if (!is_plain_) return;
         const stopwatch watch;
@@ -269,9 +269,8 @@ private:
     }
 
     /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The complete
-    /// effort takes less than a second, but time slices would spread it over the complete search. Without a time limit,
-    /// the strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy more
-    /// effort.
+    /// effort takes less than a second. Time slices would spread it over the complete search. Without a time limit, the
+    /// strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy more effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -287,8 +286,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// All strategies. The adaptive strategy is left out if it has used up its effort and would only repeat its
-    /// results.
+    /// All strategies. The adaptive strategy is left out if it has used up its effort.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)
@@ -307,10 +305,9 @@ private:
         log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
-    /// time. A search with a time limit shorter than `moment` spends all its remaining time here. If microbatches
-    /// differ, the start may be a plan for other microbatches, so half of the time goes to dispatchers. Dispatchers
-    /// take from the start only the order in which microbatches enter, because dispatchers adapt to other costs better
-    /// than a complete order does. `order_search` gets the remaining time.
+    /// time. A search with a time limit below `moment` spends all its time here. If microbatches differ, half of the
+    /// time goes to dispatchers. Dispatchers take from the start only the order in which microbatches enter:
+    /// dispatchers adapt to other costs better than a complete order does. `order_search` gets the remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -355,15 +352,15 @@ private:
         });
     }
     /// Adds strategies that search with one storage option for all microbatches. A deterministic search doesn't use
-    /// these strategies, because the strategies share results at once.
+    /// these strategies, because they share results at once.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// Whether the cache is used. If distinct pairs are limited, the cache isn't used, because its entries don't record
-    /// such limits.
+    /// Whether the cache is used. With limited distinct pairs, the cache isn't used: its entries don't record such
+    /// limits.
     [[nodiscard]] bool uses_cache() const {
         return !options_.cache.empty() && options_.most_distinct_pairs == plan_options{}.most_distinct_pairs;
     }
@@ -426,8 +423,8 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, makes one by a method that needs no search, even after the time limit. If there
-    /// can't be a schedule, records the refusal.
+    /// Without a schedule, makes one by a method that needs no search, even after the time limit. If there can't be a
+    /// schedule, records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
@@ -527,8 +524,8 @@ private:
 
 } // namespace detail
 
-// The functions through which callers reach the search. If OPTPIPE_COMPILED is defined, one source of the library
-// includes this header, and all others see only the declarations in plan.hpp.
+// The functions through which callers reach the search. With OPTPIPE_COMPILED, only one source of the library includes
+// this header.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
     return {propagation_strategy{},  cp_strategy{},     local_search_strategy{},

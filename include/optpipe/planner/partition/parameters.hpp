@@ -21,25 +21,25 @@ struct partition_parameters {
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// the time in which the same pipeline's first plan came within `nearness` (relative) of its result. The first
     /// schedules of a large problem say little about the partition. If all partitions are listed, a later plan takes at
-    /// most 1 / (number of partitions) of the time for short plans. No later plan is shorter than 1 /
-    /// `most_plans_in_time` of the time for short plans, so some of many partitions may not be tried.
+    /// most 1 / (number of partitions) of the time for short plans. A later plan takes at least 1 /
+    /// `most_plans_in_time` of the time for short plans. With many partitions, some may not be tried.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// The work for each pipeline if there is no time limit. The unit is a plan, which takes up to a few seconds. A
-    /// plan that ends with a proof counts only as `short_work` plans. Computing the bounds of all neighbours of a
-    /// partition counts as `short_work` plans, too.
+    /// The work for each pipeline without a time limit. The unit is a plan, which takes up to a few seconds. A plan
+    /// that ends with a proof counts only as `short_work` plans. Computing the bounds of all neighbours of a partition
+    /// counts as `short_work` plans, too.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
     /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
-    /// For each partition, the bounds of at most this number of neighbours are computed, beginning with the most even
-    /// neighbour. With 16 stages or more, a partition has hundreds of neighbours.
+    /// The largest number of neighbours of a partition with computed bounds, the most even neighbours first. With 16
+    /// stages or more, a partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
-    /// Limits on the search for the initial partitions of a pipeline, which would take minutes with hundreds of stages.
-    /// The work of at most `most_looked_at` partitions is compared. At most `most_fitted` partitions are tested for
-    /// fitting in memory.
+    /// Limits on the search for a pipeline's initial partitions, which would take minutes with hundreds of stages. The
+    /// work of at most `most_looked_at` partitions is compared. At most `most_fitted` partitions are tested for fitting
+    /// in memory.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };

@@ -33,7 +33,7 @@ namespace optpipe::detail {
 struct bounds_of_pipelines {
     /// A lower bound on the objectives of the partitions of all pipelines.
     duration least = duration::unlimited();
-    /// For each pipeline, a partition with an objective that may be near the pipeline's bound. Empty if none was found.
+    /// For each pipeline, a partition with an objective that may be near the bound. Empty if none was found.
     std::vector<layer_division> near{};
 };
 
@@ -58,8 +58,7 @@ template <class SpaceOf>
     return found;
 }
 
-/// If the plan's bound is lower than `bound`, raises it to `bound`, but not above the objective. Contract: `bound`
-/// holds for the plan's problem.
+/// Raises the plan's bound to at least min(`bound`, objective). Contract: `bound` holds for the plan's problem.
 inline void raise_bound(plan_result& plan, duration bound) {
     plan.bound = std::min(std::max(plan.bound, bound), plan.objective);
     plan.gap = relative_gap(plan.objective, plan.bound);
@@ -142,7 +141,7 @@ private:
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
-    /// Makes the first plans. If there is no plan, returns the refusal of the partition that lacks the least memory.
+    /// Makes the first plans. Without a plan, returns the refusal of the partition that lacks the least memory.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
@@ -165,8 +164,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// The initial partitions of a pipeline (`partition_space::beginnings`), and the partition near the pipeline's
-    /// bound, if there is one.
+    /// A pipeline's initial partitions (`partition_space::beginnings`), and the partition near its bound, if any.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t pipeline, stop_check stop) const {
         auto some =
             pipelines_[pipeline].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, stop);
@@ -232,9 +230,8 @@ private:
     }
     /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// A bound on the schedules of all partitions. The bound follows from the work of the partitions and, if all
-    /// partitions are listed, from the bound of each partition. Skipped partitions have bounds of at least the best
-    /// objective.
+    /// A bound on the schedules of all partitions. The bound follows from the partitions' work and, if all partitions
+    /// are listed, from the bound of each. Skipped partitions have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
         auto least = best_objective();
         for (const auto& each : pipelines_) {
@@ -310,7 +307,7 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops the neighbours whose bounds show that they can't be the best. Returns whether a neighbour is left.
+    /// Drops neighbours that can't be the best, by their bounds. Returns whether a neighbour is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
@@ -344,9 +341,9 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// Plans the most promising candidate in all the time that is left. It has the least sum of objective and bound,
-    /// because short plans of large problems say little about their partition. Returns false if there was no candidate
-    /// or no time.
+    /// Plans the most promising candidate in all the time that is left. The most promising candidate has the least
+    /// objective + bound: short plans of large problems say little about their partition. Returns false if there was no
+    /// candidate or no time.
     bool plan_longer() {
         const auto promise = [](const candidate& each) { return each.planned.objective + each.planned.bound; };
         candidate* next = nullptr;
@@ -389,12 +386,12 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
-    /// Number of partitions of all pipelines; any number above `most_listed` if there are more.
+    /// Number of partitions of all pipelines, or any number above `most_listed` if there are more.
     std::size_t count_ = 0;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
     bounds_of_pipelines bound_of_all_;
-    /// If there is a time limit, the time at which the search for new partitions ends.
+    /// The time at which the search for new partitions ends, if there is a time limit.
     seconds search_until_{};
     /// The work of all plans until now. Used if there is no time limit.
     double effort_ = 0.0;

@@ -63,8 +63,8 @@ public:
         }
     }
 
-    /// The memory that all ranks together lack to run one microbatch at a time, and the refusal of the rank that lacks
-    /// the most.
+    /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks the
+    /// most.
     struct shortage {
         memory_size all{};
         refusal why{};
@@ -105,9 +105,9 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return close_to(each);
     }
-    /// The unevenness of a partition is the list of the loads of its ranks, the largest first, followed by the loads of
-    /// its stages, the largest first. Two lists are compared lexicographically, and the partition with the lesser list
-    /// is more even. If the ranks can run pairs, the largest possible saving by pairs is subtracted from their loads.
+    /// The unevenness of a partition lists the loads of its ranks, then the loads of its stages, each the largest
+    /// first. Two lists are compared lexicographically, and the partition with the lesser list is more even. If ranks
+    /// can run pairs, their loads are reduced by the largest possible saving.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         return unevenness_of(each, pairing_.has_pairs());
     }
@@ -216,10 +216,9 @@ public:
         return some;
     }
     /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
-    /// their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is a pin.
-    /// For a chain of layers and microbatches without factors, `division_bound` raises this bound, at most until
-    /// `stop`. The result then has a partition whose objective may be near the bound, unless the partition violates a
-    /// pin.
+    /// their speeds. An indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a chain of
+    /// layers and microbatches without factors, `division_bound` raises this bound until `stop`. The result then has a
+    /// partition that may be near the bound, unless the partition violates a pin.
     [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const {
         std::vector<std::vector<duration>> lists{work_of_piece_};
         if (pairing_.has_pairs()) lists = least_work_in_pairs();
@@ -238,7 +237,7 @@ public:
     }
 
 private:
-    /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
+    /// Computes `bound()` from lower bounds on each piece's time per microbatch.
     [[nodiscard]] duration bound_by_work(const std::vector<duration>& work_of_piece) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
@@ -259,10 +258,10 @@ private:
     }
     /// Lower bounds on the time for which a rank works on each piece. The result may have several lists, each with one
     /// bound per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its
-    /// parts in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the sum of
-    /// its two computations, and at least (1 + contention) times the sum of its two communications. An operation in no
-    /// pair lasts as long as its computation and communication together. The bound for an operation is the lesser of
-    /// two times: its time in a pair, and its time in no pair.
+    /// parts in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the larger
+    /// of two sums: its two computations, and its two communications. An operation in no pair lasts as long as its
+    /// computation plus its communication. The bound for an operation is the lesser of its times in a pair and in no
+    /// pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())
@@ -286,7 +285,7 @@ private:
         }
         return sum;
     }
-    /// Subtracts the largest possible saving by pairs, for one microbatch, from each rank's load.
+    /// Subtracts the largest possible saving by pairs, per microbatch, from each rank's load.
     void subtract_savings(const layer_division& each, std::vector<duration>& ranks) const {
         std::vector<std::vector<std::size_t>> layers(pipeline_.graph.stages());
         const auto stage_of = stages_of(each);
@@ -328,8 +327,8 @@ private:
         }
         return std::nullopt;
     }
-    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(x, look)` calls `look` for
-    /// each neighbour of `x`.
+    /// Moves to the neighbour with the least value while the value decreases. `for_each(x, look)` calls `look` for each
+    /// neighbour of `x`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
@@ -372,7 +371,7 @@ private:
     std::size_t index_;
     const problem& pipeline_;
     layer_divisions divisions_;
-    /// The work of each piece at speed 1, for a microbatch with the mean factors of all microbatches.
+    /// The work of each piece at speed 1, for a microbatch with mean factors.
     std::vector<duration> work_of_piece_;
     /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;

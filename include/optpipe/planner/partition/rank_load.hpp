@@ -10,8 +10,7 @@
 
 namespace optpipe::detail {
 
-/// The times of a stage's work on one microbatch, at the speed of the rank, and the least times before and after the
-/// work.
+/// A stage's times for one microbatch at the rank's speed, and the least times before and after its work.
 struct stage_load {
     duration forward{};
     /// The time of I or, if backwards aren't split, of B.
@@ -31,36 +30,35 @@ struct stage_load {
     duration pace_after{};
     /// The least device memory that a stash takes during its lifetime.
     memory_size stash{};
-    /// The least device memory that a stash takes from its gradient to the end of W.
+    /// The least device memory of a stash from its gradient to the end of W.
     memory_size weight_stash{};
 };
 
-/// Decides whether a rank may do the work of its one or two stages, for all microbatches, within some objective. The
-/// rules below hold for every schedule. The rules also hold for the time in which the rank is engaged, if `before`
-/// begins at the rank's first start and `after` ends at its last end.
+/// Decides whether a rank may do all work of its one or two stages within an objective. The rules below hold for every
+/// schedule. For the rank's engaged time, let `before` begin at the rank's first start, and `after` end at its last
+/// end.
 ///
-/// 1. Windows. The kinds of work of a rank are in the sequence F0, F1, gradients of 1, gradients of 0. Along the
-///    sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins when
-///    kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
-///    before i and after j. Before the window, the pace is the longest operation that a microbatch passes before the
-///    kind, and the k-th operation of the kind starts at least k − 1 paces after the first may start. After the window,
-///    the pace is the longest operation that a microbatch passes after the kind, and the same holds backwards. If
-///    forwards of a stage run before the window, but the stage's gradients don't, the stashes of the forwards fit in
-///    memory together when the window begins. If gradients of a stage run after the window, but the stage's forwards
-///    don't, the stashes of the gradients fit in memory together when the window ends. Before a window, only
-///    microbatches that hold a stash of the first stage when the window begins have passed the second stage. After a
-///    window, only microbatches that hold a stash of the first stage when the window ends still have to pass the second
-///    stage. If j isn't before i, the window can't be reversed, because operations of kind i run in it. If j is before
-///    i, the window may be reversed, and a reversed window refutes nothing. W may run after every kind j, unless the
-///    window ends with the step.
-/// 2. Rounds. With memory for k stashes of a stage, the forward number m + k starts after m gradients have ended
+/// 1. Windows. The kinds of work of a rank are F0, F1, gradients of 1 and gradients of 0, in this sequence. Along
+///    the sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins
+///    when kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
+///    before i and after j. The k-th operation of a kind starts at least k − 1 paces after the first operation may
+///    start. Before the window, the pace is the longest operation that a microbatch passes before the kind. After the
+///    window, the same holds in reversed time, and the pace is the longest operation that a microbatch passes after the
+///    kind. If a stage's gradients don't run before the window, the stashes of its earlier forwards fit in memory
+///    together. If a stage's forwards don't run after the window, the stashes of its later gradients fit in memory
+///    together. A microbatch that passes the second stage before the window has a stash of the first stage when the
+///    window begins. A microbatch that passes the second stage after the window has a stash of the first stage when the
+///    window ends. If j isn't before i, the window can't be reversed, because it has operations of kind i. If j is
+///    before i, the window may be reversed, and a reversed window refutes nothing. W may run after every kind j, unless
+///    the window ends with the step.
+/// 2. Rounds. With memory for k stashes of a stage, forward m + k starts after m gradients have ended
 ///    (`stash_rounds_bound`).
 /// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
 ///    mixture of the numbers of stashes that fit together.
 class rank_load {
 public:
-    /// `room` is the memory for stashes. Contract: there are one or two stages, in the order of the pipeline; if there
-    /// is only one, the second is empty.
+    /// `room` is the memory for stashes. Contract: there are one or two stages, in the order of the pipeline. A missing
+    /// second stage is empty.
     rank_load(std::array<stage_load, 2> stages, std::size_t count, std::size_t microbatches, memory_size room)
         : stages_{stages}, count_{count}, microbatches_{static_cast<double>(microbatches)}, room_{room} {}
 
@@ -92,8 +90,7 @@ public:
         }
         return true;
     }
-    /// Whether the stashes of all microbatches fit in memory for their lifetimes, if the rank holds stashes for at most
-    /// `time`.
+    /// Whether the stashes of all microbatches fit in memory, if the rank holds stashes for at most `time`.
     [[nodiscard]] bool has_memory(duration time) const {
         const auto average = [&](const stage_load& each) { return microbatches_ * (each.lifetime / time); };
         const auto first = average(stages_[0]);
@@ -153,7 +150,7 @@ private:
             {{left(kinds() - 1), count_ > 1 ? left(2) : duration{}}, count_ > 1 ? left(1) : duration{}},
             {{stages_[0].gradient, second.gradient}, second.forward}, duration{});
     }
-    /// The most work of one kind in some time, if the starts of its operations are at least `pace` apart.
+    /// The most work of one kind in some time, if its operations start at least `pace` apart.
     [[nodiscard]] duration most_in(duration time, duration length, duration pace) const {
         if (length <= duration{} || time <= duration{}) return {};
         const auto apart = std::max(length, pace);
@@ -168,9 +165,10 @@ private:
         duration inner{};
     };
     /// The largest work on one side of a window, at most `most`. The operations have the lengths `length`, and each
-    /// inner operation comes with `weight`. All microbatches whose outer operation of the first stage is on this side
-    /// have stashes of this stage at the edge of the window. They have stashes of the second stage, too, if only the
-    /// outer operation of this stage is on this side. All these stashes fit in memory together.
+    /// inner operation comes with `weight`. A microbatch has a stash of the first stage at the window's edge if its
+    /// outer operation of the first stage is on this side. A microbatch also has a stash of the second stage if the
+    /// outer operation of this stage is on this side, but the inner operation isn't. All these stashes fit in memory
+    /// together.
     [[nodiscard]] duration most_together(const outside& most, const outside& length, duration weight) const {
         const auto inner = count_of(most.inner, length.inner);
         duration largest{};
@@ -200,8 +198,9 @@ private:
     [[nodiscard]] double second_beside(double n) const {
         return fitting(stages_[1].stash, std::max(room_ - n * stages_[0].stash, memory_size{}));
     }
-    /// The largest average number of second stashes beside `first` first stashes on average, of which at most `most`
-    /// fit: the least concave function above `second_beside`. O(most). Contract: `first` is at most `most`.
+    /// The largest mean number of second stashes beside a mean of `first` first stashes. At most `most` first stashes
+    /// fit. The result is the least concave function above `second_beside`. O(most). Contract: `first` is at most
+    /// `most`.
     [[nodiscard]] double second_in_mixture(double first, double most) const {
         struct point {
             double first = 0.0;
@@ -225,7 +224,7 @@ private:
             std::find_if(corners.begin(), corners.end(), [&](const point& p) { return p.first >= first; });
         return after == corners.begin() ? after->second : at(*(after - 1), *after, first);
     }
-    /// As in `stash_rounds.hpp`: the time that a forward waits for memory after the end of a gradient.
+    /// The time that a forward waits for memory after the end of a gradient, as in `stash_rounds.hpp`.
     [[nodiscard]] duration delay(const stage_load& each, double fit) const {
         const auto least = std::min(each.stash, each.weight_stash);
         return fit * each.stash + least > room_ ? std::min(each.weight, each.gradient) : duration{};

@@ -14,27 +14,25 @@ namespace optpipe {
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
     /// If only one strategy closes the gap, its share is multiplied by 1 + `reward`. With a higher reward, strategies
-    /// that close parts of the gap get more time sooner. With too high a reward, strategies that need longer for their
-    /// first result get too little time.
+    /// that close parts of the gap get more time sooner. With too high a reward, strategies with a late first result
+    /// get too little time.
     double reward = 10.0;
     /// A time in seconds. Let t be the sum of `staleness_seconds` and the time until a strategy's last result. After a
-    /// time of n · t without another result, the strategy's share is divided by n + 1, because the next result will
-    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
-    /// proof nearer. On store-p3-m6-k150 with two threads and six seeds, proofs took 7.5 s on average and 10 s at most.
-    /// With undivided shares, proofs took 11 s on average and 21 s at most. With a value of 0.3, proofs took 8.5 s on
-    /// average and 11 s at most. Divided shares were also tried on eighty random problems with 3 and 5 s on one thread.
-    /// With divided shares, 11 plans were better and 12 worse, objectives were 0.02 % lower on average, and the plans
-    /// of the same 25 problems were proven optimal.
+    /// time of n · t without another result, the strategy's share is divided by n + 1. A strategy that resumes its
+    /// search keeps its share: each slice brings its proof nearer. On store-p3-m6-k150 with two threads and six seeds,
+    /// proofs took 7.5 s on average and 10 s at most. With undivided shares, proofs took 11 s on average and 21 s at
+    /// most. With a value of 0.3, proofs took 8.5 s on average and 11 s at most. Divided shares were also tried on
+    /// eighty random problems with 3 and 5 s on one thread. With divided shares, 11 plans were better and 12 worse,
+    /// with 0.02 % lower objectives on average. The same 25 plans were proven optimal.
     double staleness_seconds = 1.0;
-    /// A slice with more effort than the previous slice is idle if it takes less than `idle_factor` times as long as
-    /// the previous slice. An idle slice has used none of the additional effort. After `most_idle_slices` idle slices
-    /// in a row, the strategy rests until there is a better incumbent. The factor is larger than the noise of a loaded
-    /// machine.
+    /// A slice with more effort is idle if it takes less than `idle_factor` times as long as the previous slice. An
+    /// idle slice has used none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy
+    /// rests until there is a better incumbent. The factor is larger than the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
     /// The least and largest growth of the effort from slice to slice. For strategies that start anew with the same
     /// seed, the least growth is `restarting_growth`. With a growth of 4, all earlier slices together take at most a
-    /// third as long as the last slice.
+    /// third of the last slice's time.
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
@@ -42,8 +40,7 @@ struct time_share_parameters {
     /// time share above `most_shares` counts as `most_shares`.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
-    /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
-    /// estimates are rough.
+    /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`.
     double time_factor = 8.0;
     double least_seconds = 0.5;
 };
@@ -57,11 +54,11 @@ struct concurrent_options {
     time_share_parameters with{};
 };
 
-/// Runs the strategies concurrently on all threads until the search is done or no strategy has anything left to try.
-/// Strategies share their results at once. Strategies that close the gap get more time.
+/// Runs the strategies on all threads until the search is done or no strategy has anything left to try. Strategies
+/// share their results at once. Strategies that close the gap get more time.
 ///
-/// Runs on the threads of the caller's arena. If a strategy throws an exception, all other strategies are asked to
-/// stop, and the exception is rethrown. If failures are dropped, a `contract_error` ends only the call that threw it.
+/// Runs on the threads of the caller's arena. If a strategy throws, all other strategies are asked to stop, and the
+/// exception is rethrown. If failures are dropped, a `contract_error` ends only the call that threw it.
 void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                               const concurrent_options& options, run_log& log);
 
@@ -87,12 +84,11 @@ namespace detail {
 ///
 /// The method is start-time fair queueing (Goyal, Vin and Cheng 1997). The next slice goes to the strategy whose slice
 /// begins first in virtual time. Virtual time passes more slowly for strategies with larger weights. The weight grows
-/// with the share of the gap that the strategy closes per second, relative to other strategies. Recent gains count
-/// more. The weight falls while the strategy closes no part of the gap. Each time slice of a strategy has more effort
-/// than the previous one. A strategy that is neither randomized nor cooperative has one slice at a time. A strategy
-/// that isn't randomized pauses when more effort has no effect, until there is a better incumbent. A strategy is only
-/// started if its shortest slice would end before the deadline, because many strategies can't stop quickly on large
-/// problems.
+/// with the share of the gap closed per second, relative to other strategies. Recent gains count more. The weight falls
+/// while the strategy closes no part of the gap. Each slice of a strategy has more effort than the previous slice. A
+/// strategy that is neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized pauses
+/// if more effort has no effect, until there is a better incumbent. A strategy is started only if its shortest slice
+/// would end before the deadline.
 class time_shares {
 public:
     struct time_slice {
@@ -120,7 +116,7 @@ public:
     }
 
     /// Returns the next time slice. Empty if the search is over. Waits until there is a strategy that may start. A
-    /// strategy can't start while it is running, or if it would end too late.
+    /// strategy can't start if it is running or would end too late.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
         std::unique_lock lock{mutex_};
@@ -178,17 +174,17 @@ private:
         /// `taken`.
         double closed = 0.0;
         double taken = 0.0;
-        /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` up to
+        /// `spent` is the total duration of the strategy's slices, in seconds. `fruitful` is the part of `spent` until
         /// the end of the last slice that closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
-        /// The objective of the incumbent when the strategy was paused, if it is paused. The pause ends when there is a
+        /// The incumbent's objective when the pause began, if the strategy is paused. The pause ends when there is a
         /// better incumbent.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
         double shortest_seconds = 0.0;
-        /// Number of consecutive slices that had more effort than the previous slice, but took no longer.
+        /// Number of consecutive slices with more effort than the previous slice, but no more time.
         std::size_t idle_slices = 0;
     };
 
@@ -233,7 +229,7 @@ private:
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
     }
-    /// Sets the effort of the strategy's next slice, or pauses the strategy if more effort has no effect.
+    /// Sets the effort of the next slice, or pauses the strategy if more effort has no effect.
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
         const auto& with = options_.with;
         const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;

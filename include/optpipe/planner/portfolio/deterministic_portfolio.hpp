@@ -33,10 +33,10 @@ inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail
 
-/// Runs all strategies in batches with growing effort, until the search is done or all batches have run. Strategies
-/// exchange results only between batches. Thus the same seed gives the same results on any number of threads, unless
-/// the time limit or a stop request interrupts the search. Strategies whose effort is timed are left out. Results are
-/// merged in the order of `strategies`, so strategies that may prove optimality quickly should come first.
+/// Runs all strategies in batches of growing effort, until the search is done or no batch is left. Strategies exchange
+/// results only between batches. The same seed gives the same results on any number of threads, unless the time limit
+/// or a stop request interrupts the search. Strategies whose effort is timed are left out. Results are merged in the
+/// order of `strategies`: put strategies with quick proofs first.
 ///
 /// Runs on the threads of the caller's arena. An exception of a strategy is rethrown. If failures are dropped, a
 /// `contract_error` ends only the call that threw it.
@@ -58,8 +58,8 @@ namespace optpipe {
 namespace detail {
 
 /// The jobs of one batch. Each job has its own state, which starts with the results of earlier batches. Results are
-/// merged in the order of the jobs. When a job settles the search, all later jobs are stopped, and their results are
-/// dropped. Thus the result is the same on any number of threads.
+/// merged in the order of the jobs. A job that settles the search stops all later jobs, and their results are dropped.
+/// Thus the result is the same on any number of threads.
 class portfolio_batch {
 public:
     struct job {

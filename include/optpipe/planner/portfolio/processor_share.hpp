@@ -14,13 +14,12 @@
 
 namespace optpipe {
 
-/// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
+/// Keeps the processor time of a search's threads below a share of the wall-clock time.
 ///
 /// Threads of the search call `enter` and `leave`. Between `enter` and `leave`, a thread calls `pause_if_over` wherever
-/// it polls whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the
-/// threads have used more than their share, all callers sleep until the excess is paid back or a stop is requested. On
-/// average over time, the threads keep to their share, but they may exceed it while a search doesn't poll. All members
-/// may be called from any thread.
+/// it polls whether to stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Above the
+/// share, all callers sleep until the excess is paid back or a stop is requested. On average, the threads keep to their
+/// share, except while a search doesn't poll. All members may be called from any thread.
 class processor_share {
 public:
     /// `processors` is the processor time per wall-clock time. For example, 0.5 stands for half of one processor.
@@ -34,8 +33,8 @@ public:
     void enter(const void* search = nullptr);
     /// Stops counting the calling thread.
     void leave(const void* search = nullptr);
-    /// Stops counting all threads of `search`. Needed because some workers of the search may not have called `leave`
-    /// when the search ends.
+    /// Stops counting all threads of `search`. Needed if workers of the search haven't called `leave` when the search
+    /// ends.
     void leave_all(const void* search = nullptr);
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
@@ -47,7 +46,7 @@ public:
 
 private:
     using clock = std::chrono::steady_clock;
-    /// Time between two reads of the processor clocks. Each read is a system call, which takes about 0.3 µs per thread.
+    /// Time between two reads of the processor clocks. A read is a system call of about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
     /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts for at most about
     /// this time.

@@ -15,7 +15,7 @@ namespace optpipe {
 class run_log {
 public:
     void add(std::string_view name, double seconds);
-    /// The logged runs of each strategy, together with its improvements in the history of a search.
+    /// The logged runs of each strategy, with its improvements in a search's history.
     [[nodiscard]] std::vector<contribution> with(const std::vector<search_step>& history) const;
 
 private:

@@ -32,13 +32,13 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// A stop request here says that nobody will read the results, so even work in progress may be dropped.
+    /// A stop request here means that nobody will read the results. Even work in progress may be dropped.
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. With a gap of 0, the search stops
     /// when the incumbent is proven optimal.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. If a schedule has more distinct pairs, the pairs that save the
-    /// least time are split into single operations.
+    /// The largest number of distinct pairs on a rank. In a schedule with more distinct pairs, the pairs that save the
+    /// least time are split.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor. If null, no caller waits.
     std::shared_ptr<processor_share> processor{};
@@ -69,20 +69,20 @@ struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
 
-/// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
+/// The shared state of all strategies of a search: incumbent, proven bound, and whether to stop.
 ///
 /// The incumbent is the best schedule by `is_better`. Among schedules with equal objectives, the one with less
-/// recomputation and fewer transfers is better. If there is time, recomputation and transfers that an offered schedule
-/// doesn't need are removed (`with_cheaper_storage_in_place`).
+/// recomputation and fewer transfers is better. Time permitting, unneeded recomputation and transfers of an offered
+/// schedule are removed (`with_cheaper_storage_in_place`).
 ///
 /// All members may be called from any thread. `objective`, `bound` and `done` take an atomic load and at most a read of
-/// the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
-/// returns once `done()` is true. A `stop_check` made from the state stops when `done()` is true.
+/// the clock. A strategy offers schedules and bounds under its name, reads those of other strategies, and returns once
+/// `done()` is true. A `stop_check` made from the state stops when `done()` is true.
 class search_state final : public stop_condition {
 public:
     using observer = std::function<void(const search_progress&)>;
 
-    /// `observe` is called with every step, and the failure handler with each failure, one call at a time.
+    /// `observe` is called with every step, the failure handler with each failure, one call at a time.
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
         : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
                                                                                                  std::move(limits)} {}
@@ -95,7 +95,7 @@ public:
 
     [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
 
-    /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
+    /// Times the order, and makes it the incumbent if it is better. Returns the objective of the order as it was
     /// offered. Unlimited if the order isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
     /// Offers a valid schedule, after `time_order` has tried to improve its times. Returns the objective.
@@ -108,7 +108,7 @@ public:
     void raise_bound(duration proven, std::string_view strategy);
 
     /// The search's object of type `T`. Calls of strategies share data through this object, in addition to schedules
-    /// and bounds. The first request makes the object, and it lives as long as the search. Any thread may call this
+    /// and bounds. The first request makes the object. The object lives as long as the search. Any thread may call this
     /// function.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
@@ -140,7 +140,7 @@ public:
     [[nodiscard]] bool is_improvement(const schedule_value& value) const {
         return is_better(value, {objective(), duration{shared_->storage.load(std::memory_order_acquire)}});
     }
-    /// The cutoff. A schedule is only an improvement if its objective is below this value.
+    /// The cutoff. A schedule is an improvement if its objective is below this value.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
     /// tolerance is relative to the serial time. (A single unused storage option can make the serial time many times
@@ -168,8 +168,8 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The gap closed through this view. Each improvement through this view closes a share of the relative gap, and the
-    /// result is the sum of these shares.
+    /// The gap closed through this view. Each improvement through this view adds the share of the relative gap that it
+    /// closes.
     [[nodiscard]] double gap_closed() const;
 
 private:
@@ -183,8 +183,8 @@ private:
         const failure_handling failures;
         const std::chrono::steady_clock::time_point begin;
         const duration slack; ///< a tolerance relative to the serial time
-        /// The least objective of all offered schedules. The incumbent's objective may be slightly higher, because the
-        /// same times may be added in another order.
+        /// The least objective of all offered schedules. The incumbent's objective may be slightly higher: the same
+        /// times may be added in another order.
         std::atomic<double> objective{duration::unlimited().value()};
         /// The time that the incumbent spends on transfers and recomputation.
         std::atomic<double> storage{duration::unlimited().value()};
@@ -200,8 +200,8 @@ private:
 
     template <class T> static constexpr char key_of = 0;
 
-    /// Time to remove unneeded recomputation and transfers, and to time and check the resulting schedule, as a number
-    /// of passes through the problem. Measured for 32 ranks and 128 microbatches.
+    /// Time to remove unneeded recomputation and transfers and to check the result, in passes through the problem.
+    /// Measured for 32 ranks and 128 microbatches.
     static constexpr double passes_to_reduce = 8.0;
 
     void record(schedule timed, std::string_view strategy);

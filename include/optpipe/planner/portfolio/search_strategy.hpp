@@ -25,7 +25,7 @@ struct strategy_options {
     std::size_t threads = 1;
 };
 
-/// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
+/// Properties of a strategy for a problem. A portfolio reads them before it calls the strategy. The defaults suit a
 /// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ from
 /// the defaults.
 struct strategy_traits {
@@ -35,30 +35,30 @@ struct strategy_traits {
     bool knows_graphs = false;
     /// Whether the strategy can ever be applied to problems with pairs.
     bool knows_pairs = false;
-    /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
+    /// Whether the strategy may be applied to problems with storage options other than `keep` and `offload`.
     bool knows_storage_options = false;
     /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
     /// Strategies without `knows_storage_options` always search with one storage option.
     bool searches_uniform_storage = false;
-    /// Whether the result depends on the seed, so that several concurrent calls make sense.
+    /// Whether the result depends on the seed. Several concurrent calls then make sense.
     bool randomized = false;
-    /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
-    /// deterministic portfolio leaves timed strategies out.
+    /// Whether a clock measures the strategy's effort. The same effort may then be different work. The deterministic
+    /// portfolio leaves timed strategies out.
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`). Several calls of a cooperative
-    /// strategy make sense, even if the result hardly depends on the seed. The deterministic portfolio calls a
-    /// cooperative strategy only once, because calls in this portfolio share nothing.
+    /// strategy make sense even if the seed hardly matters. The deterministic portfolio calls a cooperative strategy
+    /// only once: its calls share nothing.
     bool cooperative = false;
-    /// Whether a call resumes where the last call on the same state stopped, so that short calls lose nothing. If
-    /// false, the strategy starts anew in every call.
+    /// Whether a call resumes where the last call on the same state stopped. If false, the strategy starts anew in
+    /// every call.
     bool resumes = false;
     /// The effort of the first call, which should take some tens of milliseconds. Later calls have more effort. Must be
     /// 0 if every call takes longer. A strategy with a `first_effort` of 0 runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;
-    /// The longest time by which a call may exceed its deadline, as a multiple of the time of one pass through the
-    /// problem (`search_state::pass_seconds`).
+    /// The longest time by which a call may exceed its deadline, in passes through the problem
+    /// (`search_state::pass_seconds`).
     double least_passes = 0.0;
 };
 
@@ -79,8 +79,8 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
 /// state. The call returns when `state.done()` is true, when the effort is used up, or when nothing is left to try. A
 /// strategy only offers proven bounds. Copies may run concurrently on several threads. Unless time runs out, the result
-/// depends only on the problem, the state at the call, the options, and the offers of other strategies during the call.
-/// The plan lists the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
+/// depends only on problem, state, options, and other strategies' offers during the call. The plan lists the strategy's
+/// contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
 concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
     (has_traits<P> || !detail::names_traits<P>);

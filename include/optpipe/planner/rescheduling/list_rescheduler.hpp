@@ -21,16 +21,16 @@ namespace optpipe::detail {
 struct rescheduling {
     /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// A ready operation waits for at most this share of its duration, to let an operation with a longer tail go first.
+    /// Longest wait of a ready operation for an operation with a longer tail, as a share of its duration.
     double wait = 0.0;
     /// Largest random time that is added to each tail.
     duration noise{};
 };
 
-/// List scheduling of the beginning or the end of a schedule. Among the operations that are ready and have memory, a
-/// rank or copy engine takes the operation with the longest tail. Thus weight gradients fill gaps. A reload, or another
-/// operation that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed
-/// time, in which an operation waits for its successors, and acquires the memory that it releases in forward time.
+/// List scheduling of the beginning or the end of a schedule. Among ready operations with enough memory, a rank or copy
+/// engine takes the one with the longest tail. Thus weight gradients fill gaps. A reload, or another operation that
+/// takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed time: operations
+/// wait for their successors, and acquire the memory that they release in forward time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -149,15 +149,15 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether operations of this kind acquire memory that only a later operation uses, and should thus start late.
-    /// True for reloads and recomputations and, in reversed time, for offloads.
+    /// Whether operations of this kind should start late, because only a later operation uses their memory. True for
+    /// reloads and recomputations and, in reversed time, for offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// Finds the last operation on the path of `j`'s microbatch after which `j` still finishes before the stash is
-    /// needed. Null if no operation of the path is early enough. `ahead` grows by the least time from the end of the
-    /// found operation until the stash is needed.
+    /// Finds the last operation on the path of `j`'s microbatch after which `j` still ends in time for the stash. Null
+    /// if no operation of the path is early enough. `ahead` grows by the least time from the end of the found operation
+    /// until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -246,8 +246,7 @@ private:
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
-        // Later operations may already be placed, because a recomputation in the kept part may come before its last
-        // input.
+        // Later operations may already be placed: a recomputation in the kept part may come before its last input.
         for (const auto& [later, delay] : chosen->next)
             if (later->waits == 0 && !later->placed) ready_[later->lanes.own].push_back(later);
         return true;

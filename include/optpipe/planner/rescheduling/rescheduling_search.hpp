@@ -25,9 +25,9 @@ namespace optpipe {
 /// With half of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits,
 /// made no difference above 0.1 %.
 struct rescheduling_parameters {
-    /// Largest length of a rescheduled part. The length is the time that the steady state takes for this number of
-    /// microbatches per rank. Warm-up and cool-down each have a length of about 1. Rescheduling a longer part makes the
-    /// schedule worse more often.
+    /// Largest length of a rescheduled part. The length is the time of the steady state for this number of microbatches
+    /// per rank. Warm-up and cool-down each have a length of about 1. Rescheduling a longer part makes the schedule
+    /// worse more often.
     double most_per_rank = 1.6;
     /// Lengths of the parts that the first sweeps reschedule, as shares of the longest part, in (0, 1]. Each length is
     /// tried with all waits, and the best schedule is kept.
@@ -37,17 +37,17 @@ struct rescheduling_parameters {
     /// the busiest rank's work on one microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// Typical number of operations that are examined to choose the next one. A schedule in which n times this number
-    /// of operations are examined counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55
-    /// with 16 ranks of four stages, 64 microbatches and transfers. If every schedule counted as one, a plan of fixed
-    /// effort would take twice as long for problems with an average of 30 to 55.
+    /// Typical number of operations that are examined to choose the next one. A schedule with n times this number of
+    /// examined operations counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16
+    /// ranks of four stages, 64 microbatches and transfers. Otherwise, a plan of fixed effort would take twice as long
+    /// for problems with averages of 30 to 55.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
     /// Limit on the number of schedules that are made. Some schedules count as several (`usual_visits`). If the search
-    /// ends at this limit and no other strategy offers results, the result depends only on problem, start and seed.
+    /// ends at this limit and runs alone, the result depends only on problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };
