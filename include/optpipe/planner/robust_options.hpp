@@ -13,10 +13,9 @@ struct robust_options {
     /// The percentile to minimize, in (0, 100].
     double percentile = 95.0;
     /// Number of random steps in which schedules are compared. The best schedule is confirmed in 10 · `samples` further
-    /// steps, but the confirmation takes at most a tenth of the time limit.
+    /// steps, in at most a tenth of the time limit.
     std::size_t samples = 100;
-    /// Number of operations to time when the search compares moves, if there is no time limit. 10 million take one or
-    /// two seconds.
+    /// Number of operations to time for comparing moves, without a time limit. 10 million take one or two seconds.
     std::size_t effort = 10'000'000;
 };
 

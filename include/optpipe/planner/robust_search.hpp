@@ -36,16 +36,15 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules that are ranked by percentile. The candidates are the last, and thus the best, schedules of
-    /// the plan without noise and of the plan with slack.
+    /// Number of schedules that are ranked by percentile. The candidates are the last (and best) schedules of the plan
+    /// without noise and of the plan with slack.
     std::size_t most_candidates = 12;
-    /// A move takes a computation past at most this number of computations of the same rank.
+    /// A move takes a computation past at most this number of computations on its rank.
     std::size_t farthest_move = 3;
     /// A rejected move is assumed to need 1 / `samples_per_look` of the samples on average.
     std::size_t samples_per_look = 10;
-    /// Number of random steps that confirm the result, as a multiple of `samples`. The confirmation takes at most the
-    /// share `confirmation_share` of the time limit, but has at least `least_confirmation` steps, so that percentiles
-    /// are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The confirmation has at least
+    /// `least_confirmation` steps, and takes at most `confirmation_share` of the time limit.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
@@ -55,9 +54,8 @@ struct robust_parameters {
 
 namespace detail {
 
-/// Improves the percentile of an order's step time by moving computations past other computations of their rank. All
-/// orders are compared in the same random steps. The steps in which the best order is slowest come first, so that most
-/// moves are rejected after a few steps.
+/// Improves the percentile of an order's step time by moving computations on their rank. All orders are compared in the
+/// same random steps. The best order's slowest steps come first: most moves are rejected after a few steps.
 class robust_improver {
 public:
     /// `stop` is polled before each sample.
@@ -67,9 +65,9 @@ public:
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Accepts the order if its percentile is less than the percentile of the best order. If the percentiles are equal,
-    /// the lower mean decides, because many moves change little in the slowest steps. Returns whether the order was
-    /// accepted. Contract: `simulate` finds no fault in the order.
+    /// Accepts the order if its percentile is below that of the best order. If percentiles are equal, the lower mean
+    /// decides: many moves change little in the slowest steps. Returns whether the order was accepted. Contract:
+    /// `simulate` finds no fault in the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -100,8 +98,7 @@ public:
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
-    /// A copy of the best order in which one computation has moved past up to `farthest_move` computations of the same
-    /// rank, in either direction.
+    /// A copy of the best order, with one computation moved past up to `farthest_move` computations on its rank.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());
@@ -134,7 +131,7 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// Adds the standard deviation of a forward to the duration of each message. Schedules of this problem thus have slack
+/// Adds the standard deviation of a forward to the duration of each message. Schedules of this problem have slack
 /// between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
@@ -171,9 +168,9 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 
 /// Plans for a percentile, until `end`. The planner plans the problem without noise, and then with slack between ranks.
 /// The best schedules are ranked by their percentiles in the same random steps. Improves the best schedule by moves
-/// that lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
-/// reference. If the improved schedule isn't confirmed, returns the reference. The reference is the start if there is
-/// one, and otherwise the plan without noise.
+/// that lower the percentile. Returns the improved schedule if it is better than the reference in further random steps.
+/// If the improved schedule isn't confirmed, returns the reference. The reference is the start or, without a start, the
+/// plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -227,7 +224,7 @@ private:
             found_.push_back(std::make_shared<const schedule>(with_slack->schedule));
         found_.push_back(std::make_shared<const schedule>(nominal));
     }
-    /// Returns the number of random steps that confirm the result, and reserves time for these steps before `end_`.
+    /// Returns the number of confirming random steps, and reserves their time before `end_`.
     std::size_t reserve_confirmation() {
         const std::size_t wanted = with_.confirmation * robust_.samples;
         if (!is_timed()) return wanted;
@@ -297,7 +294,7 @@ private:
     const clock::time_point begin_ = clock::now();
     std::mutex mutex_{};
     std::vector<std::shared_ptr<const schedule>> found_{};
-    /// The schedule to compare with. The reference is the start if there is one, and otherwise the plan without noise.
+    /// The schedule to compare with. The reference is the start or, without a start, the plan without noise.
     schedule reference_{};
     order reference_order_{};
 };

@@ -18,7 +18,7 @@ struct cheaper_storage_parameters {
     /// Time by which the reduction may exceed the time limit if the search ends late. The time suffices on problems
     /// with some hundred stashes.
     std::chrono::duration<double> moment{0.02};
-    /// The largest share of the time limit that is reserved, in (0, 1). A larger share shortens the search. Not tuned.
+    /// The largest reserved share of the time limit, in (0, 1). A larger share shortens the search. Not tuned.
     double part = 0.05;
     /// Estimated number of operations of a microbatch on a stage.
     std::size_t operations_per_cell = 5;

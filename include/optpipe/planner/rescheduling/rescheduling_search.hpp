@@ -76,13 +76,13 @@ public:
     }
 
 private:
-    /// The parameters of a rescheduling, and whether it applies to the beginning or the end of the schedule.
+    /// The parameters of a rescheduling, and whether it is for the beginning or the end of the schedule.
     struct trial {
         bool beginning = false;
         rescheduling how{};
     };
 
-    /// Continues from a better incumbent of another strategy if there is one. Returns whether the search may go on.
+    /// Continues from another strategy's better incumbent, if any. Returns whether the search may go on.
     [[nodiscard]] bool may_go_on() {
         if (trials_ >= options_.trials || state_.done()) return false;
         const auto best = state_.incumbent();
@@ -154,8 +154,7 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// The reschedulers for the end and for the beginning of the current schedule, and the objective and the length of
-    /// this schedule.
+    /// The reschedulers for the end and the beginning of the current schedule, and the schedule's objective and length.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};
@@ -163,9 +162,9 @@ private:
 
 } // namespace detail
 
-/// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. A trial changes all ranks at once, which suits the prologue and epilogue
-/// of schedules with a steady state. Every stash keeps its storage option.
+/// Reschedules the beginning or the end of the incumbent by list scheduling with random parameters and priorities.
+/// Continues from schedules that are no worse. A trial changes all ranks at once, which suits prologues and epilogues.
+/// Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

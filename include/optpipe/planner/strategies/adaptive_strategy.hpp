@@ -15,18 +15,18 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort, because other
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
 /// strategies make better use of more effort. With the default effort and the builder's seed, a call finds the
 /// builder's schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    /// Time needed to time and validate the last order, as a number of passes through the problem. The search ends by
-    /// this amount before the deadline, so that its last result still counts.
+    /// Time to time and validate the last order, in passes through the problem. The search ends by this amount before
+    /// the deadline.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
     /// A quarter of the builder's effort, so the second batch has the full effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
-    /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
+    /// Every call starts anew: later calls seldom find more than the first call. Not tuned.
     static constexpr double share = 0.25;
     /// See `strategy_traits::least_passes`. Measured for a single run of the dispatcher, with 256 ranks and 4096
     /// microbatches.

@@ -16,9 +16,9 @@ struct cp_strategy {
     /// Steps of the first call, which take some tens of milliseconds. A million steps take one to two seconds, on
     /// problems with 60 to 400 cells.
     static constexpr std::size_t first_steps = 50'000;
-    /// The time share is large, because only this strategy closes the gap from both sides. The share was compared with
-    /// a thread reserved for the strategy, on problems of up to 130 cells. On 187 random problems with 3 s on two
-    /// threads, the share led to 16 better plans, 6 worse ones, and three fewer proofs.
+    /// The time share is large: only this strategy closes the gap from both sides. The share was compared with a thread
+    /// reserved for the strategy, on problems of up to 130 cells. On 187 random problems (3 s, two threads), the share
+    /// led to 16 better plans, 6 worse plans, and three fewer proofs.
     static constexpr double share = 4.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

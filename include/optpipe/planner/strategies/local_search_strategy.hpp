@@ -14,9 +14,9 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
-    /// The number of moves of the first call is `first_cells` divided by the number of cells, but at least
-    /// `least_moves`. The first call takes some tens of milliseconds, at 0.02 to 0.1 µs per move and stash. The
-    /// measured times of earlier calls decide the length of later calls.
+    /// The first call makes max(`first_cells` / cells, `least_moves`) moves. The first call takes some tens of
+    /// milliseconds, at 0.02 to 0.1 µs per move and stash. The measured times of earlier calls decide the length of
+    /// later calls.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
     /// Time of the setup, as a number of passes through the problem. Measured for 4 ranks and 100,000 microbatches.

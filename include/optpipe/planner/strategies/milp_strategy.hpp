@@ -115,20 +115,19 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading, a model without
 /// overtaking finds schedules, and the model `pooled` raises the bound. If the best schedule doesn't reach the bound,
-/// the exact model, which is far harder, is solved, too. With other storage options, only the exact model exists. The
-/// horizon of each model is the objective of the incumbent, so only better schedules are feasible.
+/// the much harder exact model is solved, too. With other storage options, only the exact model exists. Each model's
+/// horizon is the incumbent's objective: only better schedules are feasible.
 ///
 /// The effort is time: a million is about one second.
 struct milp_strategy {
     static constexpr std::string_view name = "milp";
-    /// The share is small, because the strategy mainly contributes proofs, and other strategies find schedules. Not
-    /// tuned.
+    /// The share is small: the strategy mainly contributes proofs. Not tuned.
     static constexpr double share = 0.5;
     milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
-        // Each cell has at least one row. Large problems are refused before their rows are counted, because counting
-        // takes as much memory as the model.
+        // Each cell has at least one row. Large problems are refused before their rows are counted: counting takes as
+        // much memory as the model.
         const auto cells = p.graph.cells();
         if (cells > parameters.most_rows) return {.applicable = false};
         const formulation::operation_table operations{p};
@@ -150,8 +149,7 @@ struct milp_strategy {
             if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            // The horizon is below the objective by half of the tolerance, so that rounding errors don't invalidate the
-            // proof.
+            // The horizon is half a tolerance below the objective, to allow for rounding errors.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;

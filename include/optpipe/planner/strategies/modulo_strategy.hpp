@@ -16,12 +16,11 @@ struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
     /// Number of stage placements of the first call, at about a quarter of a microsecond each.
     static constexpr std::size_t first_effort = 50'000;
-    /// The share is small, because the strategy finds its periods in few calls. Not tuned.
+    /// The share is small: the strategy finds its periods in few calls. Not tuned.
     static constexpr double share = 0.5;
     /// Time to unroll a pattern, as a number of passes through the problem.
     static constexpr double least_passes = 5.0;
-    /// Number of stage placements that take about as long as one move of local search on prologue and epilogue. Not
-    /// tuned.
+    /// Number of stage placements that take about as long as one move of local search. Not tuned.
     static constexpr std::size_t placements_per_move = 10;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -14,21 +14,21 @@
 
 namespace optpipe {
 
-/// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
-/// always the same. If a time slice ends earlier, the strategy offers a bound, the largest objective that has been
-/// refuted. The next slice is longer, and continues from the offered bound.
+/// `propagation_bound` as a strategy. The strategy runs to its end only once per search: the result is always the same.
+/// A time slice that ends earlier offers a bound: the largest refuted objective. The next slice is longer, and
+/// continues from the offered bound.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
     /// Largest number of cells. The number of cells is limited because nothing interrupts a run without a time limit.
     /// 2500 cells take a second, and the time grows with the square of the number of cells.
     static constexpr std::size_t most_cells = 10'000;
-    /// Number of chains on a stage. Each of F, I and W has one chain.
+    /// Number of chains on a stage. F, I and W have one chain each.
     static constexpr double chains_per_stage = 3.0;
     /// Largest accepted result of `closure_of`. A result of 2e8 takes at most some tenths of a second. A result of 6e10
     /// took a minute (4 ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
-    /// Relative precision of the bound, which is far finer than any requested gap.
+    /// Relative precision of the bound, far finer than any requested gap.
     static constexpr double precision = 1e-8;
 
     propagation_strategy() = default;

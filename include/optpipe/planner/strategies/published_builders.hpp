@@ -33,8 +33,8 @@ namespace optpipe {
 struct built_schedules {
     /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
-    /// The best schedule. If stages have other storage options than `keep` and `offload`, the list also holds the next
-    /// best schedules. All objectives in the list differ.
+    /// The best schedule. With storage options besides `keep` and `offload`, the list also holds the next best
+    /// schedules. All objectives in the list differ.
     std::vector<search_start> best{};
 };
 
@@ -50,53 +50,52 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// The share (0 to 1) of the remaining time that all stoppable builders without a search get together. With a time
-    /// limit of 4 s, this share suffices for builders that take a second, even on a machine that is three times slower.
-    /// On 56 of 59 problems with up to 4096 stages times microbatches, the builders without search take up to 0.3 s.
-    /// The longest run takes 1 s (po-f, 16 ranks with four stages each).
+    /// Share (0 to 1) of the remaining time for all stoppable builders without a search together. With a time limit of
+    /// 4 s, builders that take a second finish even on a machine that is three times slower. On 56 of 59 problems with
+    /// up to 4096 stages times microbatches, the builders without search take up to 0.3 s. The longest run takes 1 s
+    /// (po-f, 16 ranks with four stages each).
     double slice = 0.75;
-    /// Share of the remaining time for the constructive planner, which runs with all its effort. The constructive
-    /// planner takes 0.3 to 0.6 s on the problems with up to 4096 stages times microbatches.
+    /// Share of the remaining time for the constructive planner with all its effort. The constructive planner takes 0.3
+    /// to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
     /// Share of the remaining time for builders that search. Builders that search run at the same time as the
     /// constructive planner. The builder v-auto returns its best schedule when its time is up. With a share of 0.5 and
-    /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, on a busy machine) was 0.6 % longer than
+    /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, busy machine) was 0.6 % longer than
     /// v-auto's schedule. To find its schedule, v-auto then needed 1.3 s, and now needs 0.9 s.
     double slice_of_searches = 0.75;
-    /// Shares of the remaining time in problems with other storage options than `keep` and `offload`. Stoppable
-    /// builders that don't search get `slice_with_options` together. The constructive planner's few trials with each
-    /// option then get `slice_of_quick`. Both show which options are promising. The trials are useful if no other
-    /// builder finds a schedule that fits in memory. On sixty random models with a second each, 19 plans were better
-    /// with the trials, 16 plans were worse, and steps were 0.4 % shorter on average. Afterwards, builders with the
-    /// most promising option get `slice_of_searches`, so that they run to their end. If the problem isn't plain, they
-    /// get only `slice_with_options`: with `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer,
-    /// because `order-search` had too little time. Builders with other options get `slice_of_others`, so that most of
-    /// the time is left for strategies, whatever the number of options.
+    /// Shares of the remaining time in problems with storage options besides `keep` and `offload`. Stoppable builders
+    /// that don't search get `slice_with_options` together. The constructive planner's few trials with each option then
+    /// get `slice_of_quick`. Both show which options are promising. The trials help if no other builder finds a
+    /// schedule that fits in memory. On sixty random models with a second each, 19 plans were better with the trials,
+    /// 16 were worse, and steps were 0.4 % shorter on average. Builders with the most promising option then get
+    /// `slice_of_searches`, to run to their end. If the problem isn't plain, builders with this option get only
+    /// `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer:
+    /// `order-search` had too little time. Builders with other options get `slice_of_others`, which leaves most of the
+    /// time for strategies.
     double slice_with_options = 0.25;
     double slice_of_quick = 0.125;
     double slice_of_others = 0.125;
     /// Time to reserve, in passes through the problem. `to_offer` is for offering the best schedule.
-    /// `to_build_and_offer` is used if there is no schedule yet, so that one must be built first.
+    /// `to_build_and_offer` is used while there is no schedule.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
     /// Time in seconds by which builders without stop check may exceed the deadline. Builders without stop check take
     /// less time, except on the largest problems.
     std::chrono::duration<double> moment{0.1};
-    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). With 250
-    /// stages and 4000 microbatches, a pass took twice as long. If there is no time, the estimate limits a problem with
-    /// a million cells to the one schedule that is needed.
+    /// Estimated time of a builder's first pass, in seconds per cell (stage and microbatch). With 250 stages and 4000
+    /// microbatches, a pass took twice as long. If there is no time, the estimate allows only one schedule for a
+    /// million cells.
     double pass_seconds_per_cell = 5e-7;
-    /// Number of storage options with which stoppable builders run, if there is no deadline and there are other options
-    /// than `keep` and `offload`. The options with the best results of all other builders are taken. Each run takes up
-    /// to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
+    /// Number of storage options for stoppable builders, without a deadline and with options besides `keep` and
+    /// `offload`. The options with the best results of all other builders are taken. Each run takes up to 0.8 s
+    /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// Largest number of cells (stages times microbatches) if there is no deadline. The number is summed over the
-    /// options with which the constructive planner runs. A cell takes about 7 µs.
+    /// Largest number of cells (stages times microbatches) without a deadline. The number is summed over the options
+    /// with which the constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
-    /// Number of schedules from which local search starts if there are other storage options than `keep` and `offload`.
-    /// The best schedules with distinct objective values are taken. On three random models, local search with 60,000
-    /// moves from each of seven schedules had its best results from the fourth, the fifth and the sixth schedule. Local
-    /// search from more than seven schedules wasn't measured.
+    /// Number of local search starts with storage options besides `keep` and `offload`. The best schedules with
+    /// distinct objective values are taken. On three random models, local search with 60,000 moves was best from the
+    /// fourth, the fifth and the sixth of seven schedules. Local search from more than seven schedules wasn't measured.
     std::size_t starts = 8;
 };
 
@@ -121,7 +120,7 @@ struct builder_job {
     bool quick = false;
     bool published = true;
     /// The name of the storage option for all microbatches. All stages have an option with this name. Empty if the
-    /// builder chooses options itself, or if the problem has no options to choose from.
+    /// builder chooses options itself, or if there are no options to choose from.
     std::string option{};
     /// Set for quick builders. Calls the builder with its effort, divided by the number of storage options.
     std::function<outcome<schedule>(const problem&, stop_check)> build_fully{};
@@ -155,8 +154,8 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// One job for each builder and each storage option that all stages have, in the order of the builders, followed by one
-/// job for each builder that chooses options itself.
+/// One job for each builder and each storage option that all stages have, in the order of the builders. Builders that
+/// choose options themselves follow with one job each.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     const auto choices = uniform_choices(p);
@@ -191,9 +190,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule. Ties (`is_better`) go to the builder that comes first
-/// in the list, not to the builder that finishes first. With other storage options than `keep` and `offload`, several
-/// schedules are kept for local search, because the best schedule with one option for all microbatches often isn't the
-/// best start.
+/// in the list. With storage options besides `keep` and `offload`, several schedules are kept for local search: the
+/// best schedule often isn't the best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -234,8 +232,8 @@ private:
                   builder_deadline(state_.limits(), with_.slice_of_searches), threads,
                   has_deadline() ? run_constructive : std::function<void()>{});
     }
-    /// Runs the stoppable builders with each storage option. With a deadline, builders that don't search come first,
-    /// and the constructive planner runs with all its effort after its few trials.
+    /// Runs the stoppable builders with each storage option. With a deadline, builders that don't search come first.
+    /// The constructive planner runs with all its effort after its few trials.
     void run_with_options(std::size_t threads, const std::function<void()>& run_constructive) {
         if (has_deadline())
             run_those(untried_first(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; })),
@@ -273,7 +271,7 @@ private:
             which, [until](std::size_t) { return until; }, threads, beside);
     }
     /// Starts `beside`, and runs the jobs `which` at the same time, each until `deadline_of(job)`. Once all jobs have
-    /// finished, offers only the best schedule, so that its builder is credited.
+    /// finished, offers only the best schedule, to credit its builder.
     template <std::invocable<std::size_t> DeadlineOf>
     void run_those(const std::vector<std::size_t>& which, DeadlineOf deadline_of, std::size_t threads,
                    const std::function<void()>& beside) {
@@ -296,8 +294,8 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Sorts jobs by the best schedule with their storage option, so that the most promising jobs run first. If there
-    /// is no deadline, keeps only the jobs of the best `most_options` options.
+    /// Sorts jobs by the best schedule with their storage option, the most promising first. If there is no deadline,
+    /// keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         const auto best = best_by_option();
         std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
@@ -306,7 +304,7 @@ private:
         if (!has_deadline()) keep_first_options(which, most_options);
         return which;
     }
-    /// Moves jobs to the front if there is no schedule with their storage option yet.
+    /// Moves jobs to the front if no schedule has their storage option yet.
     [[nodiscard]] std::vector<std::size_t> untried_first(std::vector<std::size_t> which) const {
         const auto best = best_by_option();
         std::stable_partition(which.begin(), which.end(),
@@ -388,9 +386,9 @@ private:
         best_.insert(behind, std::move(made));
         if (best_.size() > most) best_.pop_back();
     }
-    /// Whether a builder must be skipped. Builders without stop check always run, unless the problem is so large that
-    /// they would take more than `moment`. Builders with a stop check are skipped if too little time is left to offer
-    /// the best schedule, or to build the first one.
+    /// Whether a builder must be skipped. Builders without stop check run unless they would take more than `moment` on
+    /// a large problem. Builders with a stop check are skipped if there is too little time to offer the best schedule
+    /// or to build the first one.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -417,16 +415,15 @@ private:
 
 /// Runs the published builders concurrently and offers the best schedule. Builders without stop check run first,
 /// because they are fast. If none of the fast builders finds a schedule, `between.if_none_fits` is called. Builders
-/// with a stop check run after all builders without one, and builders that search run last. All builders with a stop
-/// check are stopped after a share of the remaining time. If there is a deadline, and stashes are only kept or
-/// offloaded as a whole, `between.run_constructive` runs at the same time as the builders that search. Builders that
-/// would exceed the deadline are skipped.
+/// with a stop check run after builders without one. Builders that search run last. All builders with a stop check are
+/// stopped after a share of the remaining time. With a deadline, `between.run_constructive` runs beside the builders
+/// that search, if stashes are only kept or offloaded as a whole. Builders that would exceed the deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. Among options that differ only
-/// in a transfer, only the first is tried, because the builder decides about the transfer. The constructive planner is
-/// the first builder that searches, with a few trials. If there is a deadline, the constructive planner then runs with
-/// all its effort, of which each option gets an equal share. The options with the best schedules come first, and
-/// builders with the very first option get the most time.
+/// in a transfer, only the first is tried: the builder decides about transfers. The constructive planner is the first
+/// builder that searches, with a few trials. With a deadline, the constructive planner then runs with all its effort,
+/// in equal shares per option. The options with the best schedules come first, and builders with the very first option
+/// get the most time.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -14,15 +14,14 @@ namespace optpipe {
 /// `rescheduling_search` as a strategy.
 struct rescheduling_strategy {
     static constexpr std::string_view name = "rescheduling";
-    /// The number of schedules of the first call is `first_cells` divided by the number of cells, but at least
-    /// `least_trials`. A schedule takes a third of a microsecond per cell, and more if many transfers wait. Without a
-    /// time limit, `plan` takes 1.7 s for a problem with 1024 cells and transfers (po-d8-v4-m32-k050-mem9). `plan` took
-    /// 4.1 s with five times as many schedules, and 1.1 s without this strategy.
+    /// The first call makes max(`first_cells` / cells, `least_trials`) schedules. A schedule takes a third of a
+    /// microsecond per cell, and more if many transfers wait. Without a time limit, `plan` takes 1.7 s for a problem
+    /// with 1024 cells and transfers (po-d8-v4-m32-k050-mem9). `plan` took 4.1 s with five times as many schedules, and
+    /// 1.1 s without this strategy.
     static constexpr std::size_t first_cells = 20'000;
     static constexpr std::size_t least_trials = 8;
     /// Time share relative to other strategies. The strategy improved three of 18 problems by 0.1 to 1.1 %, all in v
-    /// placement. With a share of 1, the strategy took time from other strategies, and the plans of seven other
-    /// problems were worse by up to 0.5 % (6 s each, one seed).
+    /// placement. With a share of 1, the plans of seven other problems were worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
     /// Time to read one schedule and make another, in passes through the problem.
     static constexpr double least_passes = 10.0;

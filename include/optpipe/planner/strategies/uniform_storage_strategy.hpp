@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// The problems that result from using one storage option for all microbatches (`uniform_problem`), each with its own
-/// search. All strategies share the searches.
+/// Problems with one storage option for all microbatches (`uniform_problem`), each with its own search. All strategies
+/// share the searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
@@ -63,7 +63,7 @@ public:
             ++chosen;
         return by_objective[chosen].second;
     }
-    /// Offers the incumbent of `from` to the search of the original problem, if the incumbent is new.
+    /// Offers the incumbent of `from` to the original problem's search, if the incumbent is new.
     void hand_on(search& from, search_state& to, std::string_view name) {
         {
             const std::scoped_lock lock{mutex_};
@@ -84,7 +84,7 @@ private:
 
 /// Adapts strategies to a problem with other storage options than `keep` and `offload`. An adapted strategy uses one
 /// option for all microbatches, mostly the best option. Bounds of an adapted strategy don't hold for the original
-/// problem. Strategies are adapted if they don't know storage options, or if they request the adaptation
+/// problem. Strategies are adapted if they don't know storage options or request the adaptation
 /// (`searches_uniform_storage`).
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
