@@ -7,7 +7,7 @@
 namespace optpipe {
 
 /// Thrown when a contract is broken. A broken contract is a mistake in the program. Callers don't have to handle this
-/// exception. A search catches contract errors of each strategy.
+/// exception.
 class contract_error : public std::logic_error {
 public:
     using std::logic_error::logic_error;

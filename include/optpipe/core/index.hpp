@@ -17,7 +17,7 @@ public:
     constexpr explicit index(Integer value) : value_{static_cast<std::uint32_t>(value)} {}
 
     [[nodiscard]] constexpr std::uint32_t value() const { return value_; }
-    /// Position in an array that has one entry per index of this kind.
+    /// The position in an array with one entry per index.
     [[nodiscard]] constexpr std::size_t position() const { return value_; }
 
     constexpr index& operator++() {

@@ -25,12 +25,12 @@ struct refusal {
     /// A sentence that states the unmet condition, without a full stop. Numbers can be inserted: `{"takes at most ",
     /// most, " microbatches"}`.
     bounded_text<200> sentence{};
-    /// The rank that lacks memory, or the rank with the order that can't be executed.
+    /// The rank that lacks memory or can't execute its order.
     optpipe::rank rank{};
     /// The least memory that the rank would need, and the rank's limit. Set only if memory is short.
     memory_size needed{};
     memory_size limit{};
-    /// The position, on `rank`, of the operation that can't be executed. Set only if an order can't be executed.
+    /// The index, on `rank`, of the operation that can't be executed. Set only if an order can't be executed.
     std::size_t position = 0;
 };
 

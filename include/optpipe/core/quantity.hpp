@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A number with a dimension, in the unit that the problem names (`time_unit`, `memory_unit`). Only sums, differences,
-/// multiples, and ratios of equal dimensions compile.
+/// A number with a dimension, in the problem's unit (`time_unit`, `memory_unit`). Only sums, differences, multiples,
+/// and ratios of equal dimensions compile.
 template <class Tag> class quantity {
 public:
     constexpr quantity() = default;

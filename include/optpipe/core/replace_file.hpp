@@ -64,8 +64,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // A temporary file may belong to a process on another machine or in another container. Processes elsewhere
-        // can't be seen from here, but they hold the lock of their file.
+        // A temporary file may belong to a process on another machine or in another container. Processes on other
+        // machines can't be seen, but they hold the locks of their files.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

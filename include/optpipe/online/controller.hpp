@@ -37,11 +37,11 @@ struct online_plan {
 /// for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. If the given costs are guesses, they are
-/// compared with measured costs before a plan is offered. The controller plans again with measured costs after
-/// `warm_up` and at least `window` measured steps, if costs have changed. After each further measured step, a
-/// statistical test (`drift`) looks for changed costs. If the changes may be worth a switch, a new window is measured.
-/// A search with the new costs then starts from the plan in use. Rare transfers and pairs are compared over more steps.
-/// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
+/// compared with measured costs before a plan is offered. After `warm_up` and at least `window` measured steps, the
+/// controller plans again if costs have changed. After each further measured step, a statistical test (`drift`) looks
+/// for changed costs. If the changes may be worth a switch, a new window is measured. A search with the new costs then
+/// starts from the plan in use. Rare transfers and pairs are compared over more steps. Transfers that the plan doesn't
+/// use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule with which training starts.
@@ -78,16 +78,15 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// The measured costs that have drifted. A cost has drifted if it differs from the cost used for planning, and also
-    /// from the cost measured at that time.
+    /// The measured costs that have drifted. A drifted cost differs both from its planned value and from the
+    /// measurement behind this value.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds a probed cost after two consecutive probes that deviate from the planned cost in the same direction by more
-    /// than `least_probed_change`. The cost of the probe nearer to the plan is added, because another transfer may have
-    /// slowed down a probe.
+    /// Adds a probed cost that has changed in two consecutive probes (see `least_probed_change`). The probe nearer to
+    /// the plan counts: another transfer may have slowed down a probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window. If the problem has pairs, rare pairs and
     /// operations are collected, too. Transfers that shared their link are left out.
@@ -96,8 +95,8 @@ private:
     [[nodiscard]] cost_profile all_measured() const;
     /// Plans with the costs of rare operations as soon as there are enough samples.
     void compare_rare();
-    /// Number of samples that a confidence interval needs for the confidence of each comparison. With n samples, the
-    /// interval from the least to the largest sample has confidence 1 − 2^(1−n).
+    /// Number of samples for the confidence interval of a comparison. With n samples, the interval from the least to
+    /// the largest sample has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Number of measured steps that yield `samples` samples of each operation, at least `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
@@ -376,8 +375,8 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // Estimate of the number of costs per stage that `drift` compares. A plan hardly ever has all kinds of operations,
-    // and it has messages to two neighbours. An estimate suffices: the number of samples grows only with its logarithm.
+    // Estimate of the number of costs per stage that `drift` compares. An estimate suffices: the number of samples
+    // grows only with its logarithm.
     constexpr double numbers_per_stage = 7.0;
     const double numbers =
         numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());

@@ -101,7 +101,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created before the first probe. Destroyed before the arenas, whose memory it uses.
+    /// Created before the first probe. The probe is destroyed before the arenas, whose memory it uses.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

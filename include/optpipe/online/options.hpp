@@ -17,7 +17,7 @@ struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run. Plans for measured costs are offered at
-    /// once. Otherwise no plan is offered before the costs have been compared with measured costs.
+    /// once. If false, plans are only offered after a comparison of the costs with measurements.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but ranks send fewer reports.
     /// Each rank sends one report per measurement.
@@ -34,9 +34,9 @@ struct online_options {
     /// Example: if a step takes seven times as long as the longest round trip to the host, 0.005 means a probe every 29
     /// steps.
     double probe_share = 0.005;
-    /// A transfer counts as changed if two consecutive probes differ from its planned time by more than this share, in
-    /// the same direction. With a smaller value, smaller changes lead to new plans. If durations have a standard
-    /// deviation of 10 %, one probe in 80 deviates by more than 0.25.
+    /// A transfer has changed if two consecutive probes deviate from its planned time in the same direction by more
+    /// than this share. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation
+    /// of 10 %, one probe in 80 deviates by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;
@@ -44,11 +44,11 @@ struct online_options {
     /// earlier, because a search improves quickly at first.
     std::size_t calm_steps = 5;
     /// Whether plans must add up each stage's weight gradients in the order of the first schedule. If true, training is
-    /// bitwise the same as without switches. However, microbatches overtake each other in the best plans with
-    /// offloading. Therefore `keep_accumulation_order` often excludes the best plans. If true,
-    /// `background_options::adapt` is replaced.
+    /// bitwise the same as without switches. In the best plans with offloading, microbatches overtake each other.
+    /// Therefore `keep_accumulation_order` often excludes the best plans. If true, `background_options::adapt` is
+    /// replaced.
     bool keep_accumulation_order = false;
-    /// Total number of training steps, if known. Near the end, a switch would take more time than it saves.
+    /// Total number of training steps, if known. Near the end, a switch takes more time than it saves.
     std::optional<std::uint64_t> steps{};
 };
 

@@ -42,8 +42,8 @@ struct alternatives_plan {
 /// (`costs_by_size`). Chooses the problem whose plan has the shortest step. The time limit covers all problems
 /// together. Problems are planned in ascending order of their bounds. A problem is dropped if its bound is no better
 /// than the best plan. The problems with the best plans get the remaining time. `options.start` isn't used. The plan of
-/// an invalid problem is a refusal. No `input_error` is thrown. For example, one microbatch may not fit in memory.
-/// Contract: there is at least one problem, and all problems have the same units.
+/// an invalid problem is a refusal. No `input_error` is thrown. Contract: there is at least one problem, and all
+/// problems have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -69,7 +69,7 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that the first round plans again. The new plans take longer. Each round plans half of the
+    /// Number of problems that the first round plans again. Repeated plans take longer. Each round plans half of the
     /// previous round's problems (successive halving).
     std::size_t finalists = 2;
 };

@@ -143,7 +143,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
     return *std::move(timed);
 }
 
-/// While this object lives, its maker's thread and the arena's threads count as threads of the search.
+/// While this object lives, its creating thread and the arena's threads count as search threads.
 class counted_threads : parallel::arena_observer {
 public:
     counted_threads(parallel::arena& arena, std::shared_ptr<processor_share> processor)
@@ -268,9 +268,9 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The complete
-    /// effort takes less than a second. Time slices would spread it over the complete search. Without a time limit, the
-    /// strategy gets only the effort of its first slice. Later batches of the portfolio give the strategy more effort.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. Time slices would
+    /// spread this work of less than a second over the complete search. Without a time limit, the strategy gets only
+    /// the effort of its first slice. Later batches of the portfolio give the strategy more effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -306,8 +306,8 @@ private:
     }
     /// Improves the start on all threads for up to `order_search_parameters::moment`, before the strategies share the
     /// time. A search with a time limit below `moment` spends all its time here. If microbatches differ, half of the
-    /// time goes to dispatchers. Dispatchers take from the start only the order in which microbatches enter:
-    /// dispatchers adapt to other costs better than a complete order does. `order_search` gets the remaining time.
+    /// time goes to dispatchers. From the start, dispatchers take only the order in which microbatches enter.
+    /// `order_search` gets the remaining time.
     void search_from_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;

@@ -31,16 +31,17 @@ namespace optpipe::detail {
 /// pair and fit in memory. After the last forward, the rank idles, or runs backwards that are in no pair.
 ///
 /// *Memory.* A stash is held at least for the path from its forward, through the later stages, to its backward. The
-/// operations on the path run one after the other. No two of them form a pair. If an operation on the path is part of a
-/// pair, the path takes the pair's duration in its place. A pair makes the paths of both of its microbatches longer.
-/// The areas (memory × time) of a rank's stashes must fit below a level between the first forward and the last
+/// operations on the path run one after the other, and no two of them form a pair. If an operation on the path is part
+/// of a pair, the path takes the pair's duration in its place. A pair makes the paths of both of its microbatches
+/// longer. The areas (memory × time) of a rank's stashes must fit below a level between the first forward and the last
 /// backward. The level is the largest sum of sizes that fits in memory. Areas are counted twice: until the end of I or
 /// B, and with the memory for W. A full backward outside pairs counts as an I followed by its W, and holds at most the
-/// whole stash. A full backward in a pair holds the whole stash until the pair ends. No W follows such a pair.
+/// whole stash. A full backward in a pair holds the whole stash until the pair ends. No W follows a pair with a full
+/// backward.
 ///
 /// *Ramps.* Near both ends, memory can't be full (`memory_ramp`). A pair has one forward and one backward. Therefore
 /// the operations that take memory run one after the other if all of them are forwards. The operations that release
-/// memory run one after the other if none is a forward. But the backward of a pair releases at once what I and W would
+/// memory run one after the other if none is a forward. The backward of a pair releases at once what I and W would
 /// release in succession.
 ///
 /// The memory of running pairs isn't counted.

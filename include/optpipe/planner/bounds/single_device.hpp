@@ -15,8 +15,8 @@ namespace optpipe {
 struct single_device_result {
     /// A lower bound: no valid schedule is shorter.
     duration bound{};
-    /// The order that runs one microbatch after the other, without offloading. The recomputation is the least with
-    /// which the stashes fit in memory. Empty if one microbatch at a time doesn't fit in memory without offloading.
+    /// The order that runs one microbatch after the other, without offloading. Recomputation is as little as memory
+    /// allows. Empty if one microbatch at a time doesn't fit in memory without offloading.
     std::optional<order> best{};
 };
 

@@ -98,8 +98,7 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time from the end of a full B to the end of the window. Operations that use the gradient follow a
-        // full B, but no W does.
+        // The least time from the end of a full B to the end of the window. No W follows a full B.
         const bool hands_on = !p.is_first(s) && !(is_first && p.objective == objective_kind::span);
         is_first = false;
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +

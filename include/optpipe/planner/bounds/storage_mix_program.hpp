@@ -50,9 +50,9 @@ struct copy_rules {
 /// hold with opposite signs, because each operation runs for all microbatches. The instants limit the forwards before
 /// the first gradient and the weight gradients after the last gradient.
 ///
-/// *Links.* Ranks that share a link have one T. Their windows are divided at the same times. A link carries one copy at
-/// a time in each direction. In each part of the window, the copies in one direction take at most the part's length. If
-/// the link is half duplex, the limit holds for states with a copy in any direction.
+/// *Links.* Ranks that share a link have one T, and their windows are divided at the same times. A link carries one
+/// copy at a time in each direction. In each part of the window, the copies in one direction take at most the part's
+/// length. On a half-duplex link, the copies of both directions together take at most the part's length.
 ///
 /// *Bound.* States are columns, priced by a knapsack problem over the memory. Let λ be multipliers of the rows (λ ≥ 0
 /// for inequalities). Let ν ≥ 0 be the price of a copy on the link in each part. Any λ and ν give the Lagrangian bound

@@ -241,8 +241,8 @@ inline bool has_every_forward(const drawn_order& of) {
 } // namespace detail
 
 /// Orders of `p`, made from an entry of a problem of equal shape, the most promising first. Some orders may not be
-/// executable. If the entry's microbatches differ and there are no pairs, there are at most `most` orders. All of these
-/// orders are executable.
+/// executable. If the entry's microbatches differ and there are no pairs, there are at most `most` orders, all of them
+/// executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

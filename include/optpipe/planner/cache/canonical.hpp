@@ -43,7 +43,7 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors. The list starts with the times of F, I and W of
-    /// each stage. Times of the messages of each edge (forward and backward), delays of groups, and durations of pairs
+    /// each stage. The times of messages (per edge and direction), the delays of groups and the durations of pairs
     /// follow.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash. The list starts with the activation and the weight stash of each stage.

@@ -129,7 +129,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// parts.
 ///
 /// If a microbatch is left out, pairs lose one of their two parts. The remaining part of a pair runs alone, and ends no
-/// later than in the pair.
+/// later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

@@ -73,7 +73,7 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task. `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the tasks of each list get its microbatches in the order of `run`.
+    /// interchangeable microbatches, their tasks are in the order of `run`.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -169,7 +169,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its W. Its I ends earlier by the duration of the W.
+        // A B ends with its W. The I of a B ends earlier than the B, by the duration of the W.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

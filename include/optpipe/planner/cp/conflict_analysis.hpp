@@ -58,8 +58,8 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. Returns false if the conflict involves no choice of its
-    /// highest level. Before returning false, replaces `conflict_` by facts of lower levels that imply the conflict. A
-    /// fact may be derived on a higher level than its reasons.
+    /// highest level. Before returning false, replaces `conflict_` by lower-level facts that imply the conflict. A fact
+    /// may be derived on a higher level than its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;

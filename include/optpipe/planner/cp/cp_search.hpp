@@ -46,8 +46,9 @@ struct cp_parameters {
     /// Cost of setting up a solver, in propagation steps per clause and per variable. Setting up 1,570,000 clauses and
     /// variables took 0.27 s, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted. The time
-    /// grows with the square of the number of tasks. For random problems with 2000 tasks, building took 0.02 to 0.16 s.
+    /// Problems with more than this number of tasks are refused. Building the model can't be interrupted. The time of
+    /// building grows with the square of the number of tasks. For random problems with 2000 tasks, building took 0.02
+    /// to 0.16 s.
     std::size_t most_tasks = 2000;
     /// The largest number of clauses that link the microbatches of consecutive stages (`stage_storage`). The clauses
     /// take tens of megabytes.

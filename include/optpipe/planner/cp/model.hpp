@@ -59,8 +59,8 @@ struct knapsack_constraint {
     std::vector<knapsack_term> terms{};
 };
 
-/// A scheduling model. A solution is an order and a presence of the tasks. Starts between earliest and latest satisfy
-/// all differences, choices, machines, knapsacks and clauses.
+/// A scheduling model. A solution is an order of the tasks, and the set of present tasks. Starts between earliest and
+/// latest satisfy all differences, choices, machines, knapsacks and clauses.
 struct model {
     std::vector<task> tasks{};
     std::vector<difference> differences{};

@@ -119,10 +119,9 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether some task has no duration. If no task has duration 0, at most two tasks of one memory start together,
-    /// one on each of its two machines. Either order is allowed. With tasks of duration 0, three tasks may start
-    /// together, and choices for each pair could form a cycle. One of the tasks that start together is ordered last:
-    /// the task with the largest index among the tasks that are always present. Among optional tasks, the task with the
-    /// smallest index is ordered last.
+    /// and either order is allowed. With tasks of duration 0, three tasks may start together, and choices for each pair
+    /// could form a cycle. If tasks start together, the task with the largest index among those that are always present
+    /// is ordered last. Among optional tasks, the task with the smallest index is ordered last.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

@@ -33,10 +33,10 @@ namespace optpipe::cp {
 ///
 /// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings lower
 /// layers no later than higher layers, and removes lower layers no earlier. Recomputations start after reloads, reloads
-/// start after forwards, and weight gradients end after gradients. Thus the knapsack can count nested layers together
-/// before the option is known. If two tasks start together, the literal for their order may be true or false. Layers
-/// aren't nested if there are tasks without duration, because nesting requires that starts and ends of tasks differ.
-/// The layers that a gradient adds to its stash are always nested.
+/// start after forwards, and weight gradients end after gradients. The knapsack can count nested layers together before
+/// the option is known. If two tasks start together, the literal for their order may be true or false. Layers aren't
+/// nested if there are tasks without duration: nesting requires different starts and ends. The layers that a gradient
+/// adds to its stash are always nested.
 ///
 /// Memory in addition to stashes is for attention keys and values, and for data that waits for far stages. Forwards and
 /// backwards acquire and release additional memory. Operations of other ranks may also release additional memory. A
@@ -167,8 +167,7 @@ private:
         return result;
     }
 
-    // Memory in addition to stashes. The sum for one operation has few terms. Its rounding error is less than the
-    // tolerance.
+    // Memory in addition to stashes. The sum for one operation has few terms, and a rounding error below the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};

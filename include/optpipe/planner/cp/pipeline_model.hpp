@@ -34,14 +34,13 @@ namespace optpipe::cp {
 /// in time, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs the
 /// operations of each kind in the order of microbatches.
 ///
-/// Transfers can't always be sorted: a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1 RELOAD0 I0
-/// on a rank with room for one stash has no equivalent with I0 before I1. In the form `pooled`, transfers belong to no
-/// microbatch, and F, I and W of each stage are sorted. `pooled` requires only two things. At any time, gradients and
-/// offloads have taken no more stashes than forwards and reloads have provided. At any time, no more stashes have been
-/// reloaded than offloaded. Every valid schedule gives a solution of `pooled` with equal times. Targets that are
-/// infeasible for `pooled` are infeasible for schedules. `pooled` requires that the options of a stage differ only in
-/// transfers (`bounding_form`). If options differed in recomputation, a gradient's work would depend on the stash that
-/// it uses.
+/// Transfers can't always be sorted: a transfer belongs to one forward and one gradient. An example is F0 OFFLOAD0 F1
+/// I1 RELOAD0 I0 on a rank with room for one stash. In the form `pooled`, transfers belong to no microbatch, and F, I
+/// and W of each stage are sorted. `pooled` requires only two things. At any time, gradients and offloads have taken no
+/// more stashes than forwards and reloads have provided. At any time, no more stashes have been reloaded than
+/// offloaded. Every valid schedule gives a solution of `pooled` with equal times. Targets that are infeasible for
+/// `pooled` are infeasible for schedules. `pooled` requires that the options of a stage differ only in transfers
+/// (`bounding_form`). If options differed in recomputation, a gradient's work would depend on the stash that it uses.
 ///
 /// In the form `forbidden`, operations are sorted, and the k-th gradient uses the stash of the k-th forward. In the
 /// form `allowed`, each gradient may use the stash of any forward. The form `allowed` is exact (see `stage_storage`).

@@ -60,8 +60,8 @@ struct move_parameters {
                                                               {storage_move::along_stages, 1},
                                                               {storage_move::of_one, 5}}};
 
-    /// Weights of the lengths of a shift. A length counts the passed operations of another kind or stage. A shift has a
-    /// length of at most two, at most eight, or at most a part of the lane (0).
+    /// Weights of the lengths of a shift. A length counts the passed operations of another kind or stage. Lengths are
+    /// at most two, at most eight, or at most a part of the lane (0).
     std::array<weighted_move<std::size_t>, 3> shift_lengths{{{2, 11}, {8, 7}, {0, 2}}};
     std::size_t longest_shift_part = 4; ///< the longest shift is a quarter of the lane
     /// Lengths of the swapped blocks, in operations.
@@ -120,9 +120,9 @@ struct annealing_parameters {
     /// spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Chance in percent of repeating a move with a smaller stash after it took too much memory. A second try takes
-    /// longer than dropping the move. Chances of 40 and 0 were compared in 72 runs of 2 s of local search alone, on
-    /// random models. A chance of 40 was better in 31 runs and worse in 19, with 0.06 % lower objectives on average.
+    /// Chance in percent of a second try, with a smaller stash, for a move that takes too much memory. A second try
+    /// takes longer than dropping the move. Chances of 40 and 0 were compared in 72 runs of 2 s of local search alone,
+    /// on random models. A chance of 40 was better in 31 runs and worse in 19, with 0.06 % lower objectives on average.
     /// With 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard
     /// error 0.12).
     std::size_t relief_chance = 40;

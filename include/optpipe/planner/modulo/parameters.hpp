@@ -37,8 +37,7 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty in periods for each offloaded stash. Among equally good patterns, the ones with fewer transfers are
-    /// kept.
+    /// Penalty in periods for each offloaded stash. Among equally good patterns, those with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random numbers that are added to lifespans, in periods. Up to a thousand units are added to break ties
     /// at random.

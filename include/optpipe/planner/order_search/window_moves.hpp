@@ -173,8 +173,8 @@ private:
         return cells().overlap_of(f, b) && flat().cell_of(f) != flat().cell_of(b);
     }
     /// Makes a pair of the drawn operation and another operation near it. On every rank, makes each similar pair that
-    /// has an operation in the window. Similar pairs have parts on stages with equal indices on their ranks, and equal
-    /// differences of microbatches.
+    /// has an operation in the window. In similar pairs, stages have the same indices on their ranks, and microbatches
+    /// differ by the same number.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[at(cells()[drawn_].rank)];
         const bool is_forward = flat().is_forward(drawn_);

@@ -33,7 +33,7 @@ struct bound_of_divisions {
 /// one stage, or two stages as a loop or as a v.
 ///
 /// A rank runs the operations of its pieces for all microbatches. The pieces before and after a rank's stages are
-/// known. The least times before and after the rank's work follow (`rank_load`).
+/// known. The least times before and after the rank's work follow from the pieces (`rank_load`).
 ///
 /// Options that hold less memory take more of the rank's work. Let memory have any price. Work + price of held memory ≤
 /// time + price of all memory (weak duality of the linear program that mixes options). At the best price, two options

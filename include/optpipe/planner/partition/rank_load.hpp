@@ -166,9 +166,8 @@ private:
     };
     /// The largest work on one side of a window, at most `most`. The operations have the lengths `length`, and each
     /// inner operation comes with `weight`. A microbatch has a stash of the first stage at the window's edge if its
-    /// outer operation of the first stage is on this side. A microbatch also has a stash of the second stage if the
-    /// outer operation of this stage is on this side, but the inner operation isn't. All these stashes fit in memory
-    /// together.
+    /// outer operation of the first stage is on this side. A microbatch also has a stash of the second stage if only
+    /// the outer operation of this stage is on this side. All these stashes fit in memory together.
     [[nodiscard]] duration most_together(const outside& most, const outside& length, duration weight) const {
         const auto inner = count_of(most.inner, length.inner);
         duration largest{};

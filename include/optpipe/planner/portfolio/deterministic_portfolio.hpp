@@ -59,7 +59,7 @@ namespace detail {
 
 /// The jobs of one batch. Each job has its own state, which starts with the results of earlier batches. Results are
 /// merged in the order of the jobs. A job that settles the search stops all later jobs, and their results are dropped.
-/// Thus the result is the same on any number of threads.
+/// The result is the same on any number of threads.
 class portfolio_batch {
 public:
     struct job {

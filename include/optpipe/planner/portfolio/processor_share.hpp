@@ -48,8 +48,7 @@ private:
     using clock = std::chrono::steady_clock;
     /// Time between two reads of the processor clocks. A read is a system call of about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// Longest time for which unused processor time is saved up. Thus a burst at full speed lasts for at most about
-    /// this time.
+    /// Longest time for which unused processor time is saved up. A burst at full speed lasts about this time at most.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {

@@ -58,7 +58,7 @@ OPTPIPE_INLINE std::vector<contribution> run_log::with(const std::vector<search_
     duration bound{};
     for (const auto& step : history) {
         auto& entry = entry_of(result, step.strategy);
-        // If a step improves neither objective nor bound, its schedule has less recomputation or fewer transfers.
+        // A step that improves neither objective nor bound has a schedule with less recomputation or fewer transfers.
         if (step.objective < objective || !(step.bound > bound)) {
             ++entry.schedules;
             entry.objective = step.objective;

@@ -25,9 +25,9 @@ struct strategy_options {
     std::size_t threads = 1;
 };
 
-/// Properties of a strategy for a problem. A portfolio reads them before it calls the strategy. The defaults suit a
-/// strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that differ from
-/// the defaults.
+/// Properties of a strategy for a problem. A portfolio reads the properties before it calls the strategy. The defaults
+/// suit a strategy that is deterministic, quick to start and as likely to help as others. Set only the traits that
+/// differ from the defaults.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;

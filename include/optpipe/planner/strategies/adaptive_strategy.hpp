@@ -15,9 +15,8 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
-/// strategies make better use of more effort. With the default effort and the builder's seed, a call finds the
-/// builder's schedule.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort. With the
+/// default effort and the builder's seed, a call finds the builder's schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
     /// Time to time and validate the last order, in passes through the problem. The search ends by this amount before

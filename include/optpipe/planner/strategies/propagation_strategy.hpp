@@ -20,8 +20,8 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Largest number of cells. The number of cells is limited because nothing interrupts a run without a time limit.
-    /// 2500 cells take a second, and the time grows with the square of the number of cells.
+    /// Largest number of cells. The limit is needed because nothing interrupts a run without a time limit. 2500 cells
+    /// take a second, and the time grows with the square of the number of cells.
     static constexpr std::size_t most_cells = 10'000;
     /// Number of chains on a stage. F, I and W have one chain each.
     static constexpr double chains_per_stage = 3.0;

@@ -65,11 +65,11 @@ struct builder_parameters {
     double slice_of_searches = 0.75;
     /// Shares of the remaining time in problems with storage options besides `keep` and `offload`. Stoppable builders
     /// that don't search get `slice_with_options` together. The constructive planner's few trials with each option then
-    /// get `slice_of_quick`. Both show which options are promising. The trials help if no other builder finds a
+    /// get `slice_of_quick`. The results show which options are promising. The trials help if no other builder finds a
     /// schedule that fits in memory. On sixty random models with a second each, 19 plans were better with the trials,
     /// 16 were worse, and steps were 0.4 % shorter on average. Builders with the most promising option then get
-    /// `slice_of_searches`, to run to their end. If the problem isn't plain, builders with this option get only
-    /// `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer:
+    /// `slice_of_searches`, to run to their end. If the problem isn't plain, builders with the most promising option
+    /// get only `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer:
     /// `order-search` had too little time. Builders with other options get `slice_of_others`, which leaves most of the
     /// time for strategies.
     double slice_with_options = 0.25;
