@@ -33,13 +33,12 @@ struct online_plan {
 };
 
 /// Makes the decisions of rank 0 during training. Maintains the costs of operations, and decides when to plan again and
-/// when to switch. The controller has no access to ranks or clocks. The caller of the controller reports steps and asks
-/// for plans.
+/// when to switch. The controller has no access to ranks or clocks.
 ///
 /// The controller plans from the first step on, at first with the given costs. If the given costs are guesses, they are
 /// compared with measured costs before a plan is offered. After `warm_up` and at least `window` measured steps, the
 /// controller plans again if costs have changed. After each further measured step, a statistical test (`drift`) looks
-/// for changed costs. If the changes may be worth a switch, a new window is measured. A search with the new costs then
+/// for changed costs. If the changes may be worth a switch, a new window is measured. A search with the new costs
 /// starts from the plan in use. Rare transfers and pairs are compared over more steps. Transfers that the plan doesn't
 /// use are probed by the ranks (`probe_rounds`).
 class online_controller {
@@ -101,8 +100,8 @@ private:
     /// Number of measured steps that yield `samples` samples of each operation, at least `online_options::window`.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. A step's duration changes by at most the sum of the
-    /// changes of its operations and messages. If costs change by a sum d, one schedule may become shorter by d, and
-    /// another may become longer by d.
+    /// changes of its operations and messages. A cost change of d can make one schedule shorter by d and another longer
+    /// by d.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
     /// The standard error of the step time, relative to the step time. A gain smaller than this noise couldn't be
     /// observed.
@@ -131,8 +130,7 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples of transfers and pairs that are too rare for a window. The samples come from more steps than a window
-    /// has.
+    /// Samples of transfers and pairs that are too rare for a window.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if it deviated from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};

@@ -31,12 +31,11 @@ struct online_options {
     drift_options drift{.confidence = 0.99};
     /// Share of the training time spent on measuring transfers outside the plan (`probe_rounds`), from 0 to 1. With a
     /// share of 0, no transfers outside the plan are measured. With a larger share, ranks notice faster links sooner.
-    /// Example: if a step takes seven times as long as the longest round trip to the host, 0.005 means a probe every 29
-    /// steps.
+    /// Example: 0.005 means a probe every 29 steps if a step takes seven times the longest round trip to the host.
     double probe_share = 0.005;
-    /// A transfer has changed if two consecutive probes deviate from its planned time in the same direction by more
-    /// than this share. With a smaller value, smaller changes lead to new plans. If durations have a standard deviation
-    /// of 10 %, one probe in 80 deviates by more than 0.25.
+    /// A transfer has changed if two consecutive probes deviate by more than this share, in the same direction. With a
+    /// smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %, one probe in
+    /// 80 deviates by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined.
     double least_gain = 0.01;
@@ -45,8 +44,7 @@ struct online_options {
     std::size_t calm_steps = 5;
     /// Whether plans must add up each stage's weight gradients in the order of the first schedule. If true, training is
     /// bitwise the same as without switches. In the best plans with offloading, microbatches overtake each other.
-    /// Therefore `keep_accumulation_order` often excludes the best plans. If true, `background_options::adapt` is
-    /// replaced.
+    /// `keep_accumulation_order` often excludes the best plans. If true, `background_options::adapt` is replaced.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known. Near the end, a switch takes more time than it saves.
     std::optional<std::uint64_t> steps{};

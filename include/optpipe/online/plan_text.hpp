@@ -17,7 +17,7 @@
 
 namespace optpipe::detail {
 
-/// A plan as a text for other ranks: the length of the problem's JSON, the problem's JSON, and the schedule's JSON.
+/// A plan as a text: the length of the problem's JSON, the problem's JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
 /// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan or can't be
 /// lowered.

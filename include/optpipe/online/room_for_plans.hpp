@@ -12,9 +12,9 @@ namespace optpipe {
 /// data of the rank: stashes, attention keys and values with their gradients, and the data of edges that hold memory.
 ///
 /// The problem has no memory limit for messages. In a chain of stages, a microbatch needs memory for at most one
-/// message per stage: its activation is used before its gradient is made. A running operation needs memory for one more
-/// message, because its input and its output exist at once. A stage needs room for microbatches + 1 messages, or
-/// microbatches + 2 if two of its operations can be a pair. Each message is as large as the stage's input or its
+/// message per stage. A stage uses a microbatch's activation before it makes the gradient. A running operation needs
+/// memory for one more message, because its input and its output exist at once. A stage needs room for microbatches + 1
+/// messages, or one more if two of its operations can be a pair. Each message is as large as the stage's input or its
 /// output, whichever is larger. Gaps occur between messages of different sizes. With gaps, the room is doubled, up to
 /// the size of all messages of a step. The doubled room was enough in all measurements, but isn't proven to be enough.
 /// If the stages aren't a chain, there is room for all messages and partial results of a step.
@@ -39,15 +39,14 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The sizes in bytes of the messages that a stage of a chain receives and sends for a microbatch, the smaller size
-/// first.
+/// Sizes in bytes of the messages that a stage receives and sends for a microbatch, the smaller first.
 inline std::pair<std::size_t, std::size_t> message_sizes(const problem& p, stage s, microbatch m,
                                                          const lowering_options& how) {
     const auto in = p.is_first(s) ? 0 : bytes_handed_on(p, s.previous(), m, how);
     const auto out = p.is_last(s) ? in : bytes_handed_on(p, s, m, how);
     return std::minmax({p.is_first(s) ? out : in, out});
 }
-/// The size in bytes of the data that an edge holds for a microbatch. On the receiver, the data is a message.
+/// The size in bytes of the data that an edge holds for a microbatch.
 inline std::size_t bytes_held(const problem& p, const edge& e, microbatch m, const lowering_options& how) {
     return how.rounded_bytes(p.microbatches.factors(e.from, m).memory * e.held);
 }

@@ -26,8 +26,7 @@ public:
     /// ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
-    /// `first` is a plan for an earlier step, if any. A good first plan, from a long search, improves all later plans.
-    /// Contract: `how` has a time limit, and doesn't set `robust`.
+    /// `first` is a plan for an earlier step, if any. Contract: `how` has a time limit, and doesn't set `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
     /// Begins to plan a step. Replaces a submitted step whose plan hasn't been taken.

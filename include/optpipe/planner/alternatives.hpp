@@ -69,8 +69,8 @@ namespace detail {
 struct alternatives_parameters {
     /// Share of the time for first plans of all problems. The problems with the best plans get the remaining time.
     double first_share = 0.5;
-    /// Number of problems that the first round plans again. Repeated plans take longer. Each round plans half of the
-    /// previous round's problems (successive halving).
+    /// Number of problems that the first round plans again. Each round plans half of the previous round's problems
+    /// (successive halving).
     std::size_t finalists = 2;
 };
 

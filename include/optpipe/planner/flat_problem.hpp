@@ -421,7 +421,7 @@ public:
     }
     /// The `overlap` of forward `f` and backward `b`, or null.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const { return p_->overlap_of(f, b, (*this)[b].kind); }
-    /// The `overlap` of a pair with I in place of a B `b`, or with B in place of an I `b`. Null if the problem has no
+    /// The `overlap` of the pair with the other kind of backward: I for a B, B for an I. Null if the problem has no
     /// such pair.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!p_->is_gradient(b) || !p_->may_split_or_join(b)) return nullptr;

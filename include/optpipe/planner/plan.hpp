@@ -16,11 +16,11 @@ namespace optpipe {
 
 /// The best schedule found within the limits of `options`, and a proven lower bound on the objective of every schedule.
 ///
-/// Structural bounds, `options.start` and all published builders that fit in memory come first. `strategies` then run
-/// concurrently. The search ends when the plan is proven optimal, when the gap or the time limit is reached, after a
-/// stop request, or when all effort is used up. A valid schedule is found whenever one microbatch at a time fits in
-/// memory. Without a valid schedule, the refusal names the rank and the memory that it would need. The plan is never
-/// worse than the schedule of a published builder that had time to run.
+/// Structural bounds, `options.start` and all published builders that fit in memory come first. After that,
+/// `strategies` run concurrently. The search ends when the plan is proven optimal, when the gap or the time limit is
+/// reached, after a stop request, or when all effort is used up. A valid schedule is found whenever one microbatch at a
+/// time fits in memory. Without a valid schedule, the refusal names the rank and the memory that it would need. The
+/// plan is never worse than the schedule of a published builder that had time to run.
 ///
 /// Throws `input_error` if `validate` rejects the problem, if options are invalid, or if the problem can't execute
 /// `options.start`. Rethrows exceptions of strategies and callbacks. Uses its own threads, and returns when all of them

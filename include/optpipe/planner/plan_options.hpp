@@ -36,9 +36,8 @@ struct plan_options {
     /// The relative gap, (objective − bound) / objective, at which the search stops. Must be from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
-    /// Whether a stop request ends the search at once and without a plan. Useful for callers that read the plans from
-    /// `progress`. If false, `plan` makes and checks a plan after a stop request, which takes a tenth of a second on
-    /// large problems.
+    /// Whether a stop request ends the search at once and without a plan. If false, `plan` makes and checks a plan
+    /// after a stop request, within a tenth of a second on large problems.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads. A plan may still vary
     /// if the time limit or a stop request ends the search. Searches without a time limit are always deterministic.

@@ -26,23 +26,23 @@ namespace optpipe::detail {
 /// two stages runs. The optimum is at most the objective of any valid schedule. All microbatches are equal.
 ///
 /// *Work.* A rank's operations run one after the other, and a pair takes less time than its parts. The program
-/// minimizes T. T is at least the sum of the time before the rank's first operation, the time of all its operations,
-/// and the time after its last operation. Before the first backward, the rank idles, or runs forwards that are in no
-/// pair and fit in memory. After the last forward, the rank idles, or runs backwards that are in no pair.
+/// minimizes T. T ≥ time before the rank's first operation + time of all its operations + time after its last
+/// operation. Before the first backward, the rank idles, or runs forwards that are in no pair and fit in memory. After
+/// the last forward, the rank idles, or runs backwards that are in no pair.
 ///
 /// *Memory.* A stash is held at least for the path from its forward, through the later stages, to its backward. The
 /// operations on the path run one after the other, and no two of them form a pair. If an operation on the path is part
 /// of a pair, the path takes the pair's duration in its place. A pair makes the paths of both of its microbatches
-/// longer. The areas (memory × time) of a rank's stashes must fit below a level between the first forward and the last
-/// backward. The level is the largest sum of sizes that fits in memory. Areas are counted twice: until the end of I or
-/// B, and with the memory for W. A full backward outside pairs counts as an I followed by its W, and holds at most the
+/// longer. From the first forward to the last backward, the areas (memory × time) of a rank's stashes fit below a
+/// level. The level is the largest sum of sizes that fits in memory. Areas are counted twice: until the end of I or B,
+/// and with the memory for W. A full backward outside pairs counts as an I followed by its W, and holds at most the
 /// whole stash. A full backward in a pair holds the whole stash until the pair ends. No W follows a pair with a full
 /// backward.
 ///
-/// *Ramps.* Near both ends, memory can't be full (`memory_ramp`). A pair has one forward and one backward. Therefore
-/// the operations that take memory run one after the other if all of them are forwards. The operations that release
-/// memory run one after the other if none is a forward. The backward of a pair releases at once what I and W would
-/// release in succession.
+/// *Ramps.* Near both ends, memory can't be full (`memory_ramp`). A pair has one forward and one backward. The
+/// operations that take memory run one after the other if all of them are forwards. The operations that release memory
+/// run one after the other if none is a forward. The backward of a pair releases at once what I and W would release in
+/// succession.
 ///
 /// The memory of running pairs isn't counted.
 class pair_area_program {
@@ -106,8 +106,7 @@ private:
         double length = 0.0;
         double saved = 0.0;
     };
-    /// Memory of one microbatch, held from the start of its operation of chain `from` to the end of its operation of
-    /// chain `to`.
+    /// Memory of one microbatch, from the start of its operation of chain `from` to the end of chain `to`.
     struct held_memory {
         std::size_t from = 0;
         std::size_t to = 0;

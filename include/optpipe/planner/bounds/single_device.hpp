@@ -22,9 +22,9 @@ struct single_device_result {
 
 /// Chooses the storage options of a single rank by solving a knapsack problem. When a microbatch's gradient starts on
 /// the last stage, all its stashes are in memory or on the host. When a gradient starts on another stage, the stashes
-/// of all earlier stages are in memory or on the host. The stashes in memory fit together. Therefore the options' extra
-/// work is at least the optimum of a multiple-choice knapsack. With one microbatch, the bound also counts transfers:
-/// all reloads start after all offloads.
+/// of all earlier stages are in memory or on the host. The stashes in memory fit together. The options' extra work is
+/// at least the optimum of a multiple-choice knapsack. With one microbatch, the bound also counts transfers: all
+/// reloads start after all offloads.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
 /// choices (not tuned). Longer lists are thinned, which lowers the bound. Contract: the problem is plain and has one

@@ -35,8 +35,8 @@ struct activity_window {
 
 /// The least time and memory of a microbatch with one storage option of a stage. Sizes are in cells of the rank's
 /// memory. `cells` has the size of the stash during each activity. If backwards may be split, a B counts as an I
-/// followed at once by its W. If I and W hold more memory than a full B, the option appears twice: with I and W, and
-/// with the full B. The full B counts as a gradient without W.
+/// followed at once by its W. An option has a second entry, with the full B, if I and W hold more memory than a full B.
+/// The full B counts as a gradient without W.
 struct option_needs {
     /// The index of the rank in `group_needs`.
     std::size_t rank = 0;

@@ -41,8 +41,8 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Whether no memory limit forces a choice among the options of rank `r`. The linear program of such a rank gives no
-/// better bound than its work.
+/// Whether no memory limit forces a choice among the options of rank `r`. Without a choice, the linear program gives no
+/// better bound than the rank's work.
 inline bool is_free_of_choice(const problem& p, rank r) {
     if (!p.memory_limit[r].is_unlimited()) return false;
     for (const stage s : p.graph.all_stages())

@@ -31,10 +31,10 @@ struct copy_rules {
 ///
 /// The program minimizes T, the length of the rank's window. For each stage and option, x ≥ 0 is the share of
 /// microbatches that use the option. A share stands for an integral number of microbatches. Each state has a variable:
-/// the time that the rank spends in the state. A state has at most one running operation, at most one copy (or one per
-/// direction), and a multiset of waiting stashes that fit in memory. The multisets are like the patterns that fit a
-/// roll in Gilmore and Gomory's cutting stock problem. The window is divided where an activity becomes possible or
-/// impossible (`time_windows`). All parts except the middle one have fixed lengths.
+/// the time that the rank spends in the state. A state has at most one running operation, and at most one copy (or one
+/// per direction). The waiting stashes of a state fit in memory together. Multisets of waiting stashes are like the
+/// patterns that fit a roll in Gilmore and Gomory's cutting stock problem. The window is divided where an activity
+/// becomes possible or impossible (`time_windows`). All parts except the middle one have fixed lengths.
 ///
 /// *Operations.* Each operation of an option runs long enough for the option's share of the microbatches.
 ///
@@ -43,12 +43,12 @@ struct copy_rules {
 /// on the device. Host memory has a single effect: a stash that doesn't fit in host memory isn't offloaded.
 ///
 /// *Instants.* At an instant t between two parts of the window, the stashes on the device fit in memory. Operations may
-/// be partly done. Let F, I, W, C, O and R be the times for which forwards, input gradients, weight gradients,
-/// recomputations, offloads and reloads run before t. Let f, i, w, c, o and r be the durations of a single operation of
-/// each kind. At least F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c − I/i
-/// stashes have been recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same inequalities
-/// hold with opposite signs, because each operation runs for all microbatches. The instants limit the forwards before
-/// the first gradient and the weight gradients after the last gradient.
+/// be partly done. Let F, I, W, C, O and R be the times of forwards, input gradients, weight gradients, recomputations,
+/// offloads and reloads before t. Let f, i, w, c, o and r be the durations of a single operation of each kind. At least
+/// F/f − I/i stashes wait for a gradient. At least F/f − W/w stashes exist. At least C/c − I/i stashes have been
+/// recomputed. At most O/o − R/r stashes are offloaded. For the times after t, the same inequalities hold with opposite
+/// signs, because each operation runs for all microbatches. The instants limit the forwards before the first gradient
+/// and the weight gradients after the last gradient.
 ///
 /// *Links.* Ranks that share a link have one T, and their windows are divided at the same times. A link carries one
 /// copy at a time in each direction. In each part of the window, the copies in one direction take at most the part's
@@ -65,7 +65,7 @@ public:
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
     /// A lower bound on the objective, at least `known`. Branch and bound makes the numbers of microbatches integral,
-    /// with at most a tenth of `work` in addition. Branch and bound visits the node with the least bound first.
+    /// with at most a tenth of `work` in addition.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -131,7 +131,7 @@ private:
             }
         return branch;
     }
-    /// Raises the bound of the current node, and sets its shares. The program keeps its columns for later nodes.
+    /// Raises the bound of the current node, and sets its shares.
     void solve_node(double most_work, stop_check stop) {
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)

@@ -164,8 +164,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order `all`, without the marks of incomplete pairs. A pair is complete if its two parts are marked, are
-/// successive computations of their rank, and are listed in `p.overlaps`.
+/// The order `all`, without the marks of incomplete pairs. The two parts of a complete pair are marked, successive on
+/// their rank, and listed in `p.overlaps`.
 inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
     if (p.overlaps.empty()) return all;
     per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet

@@ -35,8 +35,8 @@ struct canonical_option {
 using canonical_options = std::vector<canonical_option>;
 
 /// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
-/// their first appearance. Storage options are sorted. Irrelevant numbers are left out. If two problems have equal
-/// forms, a schedule of one is a schedule of the other, up to units and option indices.
+/// their first appearance. Storage options are sorted. Irrelevant numbers are left out. Problems with equal forms have
+/// the same schedules, up to units and option indices.
 struct canonical_problem {
     /// The discrete properties of the problem, except the number of microbatches and the storage options.
     std::string shape{};

@@ -107,20 +107,20 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 /// The bound for `asked` that a bound for `known` implies, or 0. Bounds are in canonical units.
 ///
-/// Suppose that `asked` has at least as many microbatches as `known`, no smaller stashes, no larger limits, and times
-/// of at least f times those of `known`. A schedule of `asked` becomes a schedule of `known`: additional microbatches
-/// are left out, and times are divided by f. The division divides the objective by f: no schedule of `asked` is below f
-/// × bound. The bound is lowered by the possible rounding error of the numbers.
+/// Suppose that `asked` has at least as many microbatches as `known`, no smaller stashes and no larger limits. Let the
+/// times of `asked` be at least f times those of `known`. A schedule of `asked` becomes a schedule of `known`:
+/// additional microbatches are left out, and times are divided by f. The division divides the objective by f: no
+/// schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more. The option of `known` replaces
 /// the option of `asked` wherever a schedule uses it. A stash takes the memory `held` from the forward to the end of
 /// the offload. Between offload and reload, the stash takes only the part left on the device, and `held` again after
 /// that. From the start of a recomputation, a stash takes the size of the activation. A stash is never larger with the
 /// option of `known` than with the option of `asked`, on device or host. Each operation of `asked` becomes the same
-/// operation of `known`, with an equal start and an end that is no later. Operations that the option of `known` lacks
-/// are left out. Dependent operations don't start too early, lanes run one operation at a time, and memory is freed no
-/// later. Further options of `known` don't matter: more options can only shorten schedules of `known`. If `asked` has
-/// an option that no option of `known` can replace, no bound follows.
+/// operation of `known`, with an equal start and no later end. Operations that the option of `known` lacks are left
+/// out. Dependent operations don't start too early, lanes run one operation at a time, and memory is freed in time.
+/// Further options of `known` don't matter: more options can only shorten schedules of `known`. If `asked` has an
+/// option that no option of `known` can replace, no bound follows.
 ///
 /// If microbatches differ, both problems must have the same number of microbatches. The k-th microbatch of `asked`
 /// stands for the k-th microbatch of `known`. The factors of `asked` on memory must be at least those of `known`. The

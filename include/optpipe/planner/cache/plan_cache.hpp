@@ -122,8 +122,7 @@ private:
     /// Number of similar entries that are adapted. Adapting an entry takes as long as simulating a few orders. None of
     /// the limits here is tuned.
     static constexpr std::size_t most_near = 4;
-    /// Number of entries per folder. The oldest entries above this number are removed. A look-up reads the head of each
-    /// entry.
+    /// Number of entries per folder. The oldest entries above this number are removed.
     static constexpr std::size_t most_entries = 256;
     /// Largest size of a file's head, and largest size of a file, in bytes. Larger heads and files aren't read, because
     /// no search wrote them.

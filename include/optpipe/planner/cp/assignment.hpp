@@ -140,8 +140,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of two stashes that are used in the order of their forwards, but copied or recomputed in the
-    /// opposite order. Returns whether any tasks were swapped.
+    /// Swaps the tasks of two stashes whose uses are in forward order, but whose copies or recomputations aren't.
+    /// Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)

@@ -15,8 +15,7 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. If no decimal unit divides all quantities, each quantity is rounded to a fine unit, with an error of at
-/// most 1/2 unit.
+/// quantities. Quantities without a common decimal unit are rounded to a fine unit, each by at most 1/2 unit.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {

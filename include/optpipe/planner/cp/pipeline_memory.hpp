@@ -26,12 +26,12 @@ namespace optpipe::cp {
 /// gradient or weight gradient acquire and release such memory. Memory that every option holds is counted without
 /// knowing which tasks belong to one stash.
 ///
-/// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
-/// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
-/// three conditions hold. The stash has an option with this layer. The task that brings the layer (forward, reload or
-/// recomputation) has started. The task that removes the layer (offload, gradient or weight gradient) hasn't ended.
+/// Memory held only under some options is cut into layers, at the possible sizes of the stash. One literal per layer
+/// and start of a task tells whether the layer is in use. A layer is in use if three conditions hold. The stash has an
+/// option with this layer. The task that brings the layer (forward, reload or recomputation) has started. The task that
+/// removes the layer (offload, gradient or weight gradient) hasn't ended.
 ///
-/// Layers are nested: if a layer is in use, all layers below it are in use, too. Every option of a stash brings lower
+/// Layers are nested: a layer in use implies that all layers below it are in use. Every option of a stash brings lower
 /// layers no later than higher layers, and removes lower layers no earlier. Recomputations start after reloads, reloads
 /// start after forwards, and weight gradients end after gradients. The knapsack can count nested layers together before
 /// the option is known. If two tasks start together, the literal for their order may be true or false. Layers aren't

@@ -54,13 +54,12 @@ namespace optpipe::cp {
 /// the (b + n)-th. If b + n > α, a microbatch must pass down and up the whole pipeline between the (b + n)-th forward
 /// and the b-th gradient.
 ///
-/// If backwards may be split, I directly followed by W is as good as a full backward, unless I needs more memory than
-/// the stash.
+/// With split backwards, I followed by W is as good as a full backward, unless I needs more memory than the stash.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), either
 /// without choices between storage options or in the form `forbidden`. If tasks aren't sorted, task k belongs to
-/// microbatch k. Thus `allowed` needs no assignment between stages for problems that aren't plain. `pooled` doesn't
-/// exist for problems that aren't plain.
+/// microbatch k. `allowed` needs no assignment between stages for problems that aren't plain. `pooled` doesn't exist
+/// for problems that aren't plain.
 class pipeline_model {
 public:
     /// Contract: if `how` is `pooled`, the problem's `bounding_form` is `pooled`.
@@ -125,10 +124,9 @@ private:
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// If some schedule engages each rank for at most `most`, some such schedule ends by the returned time T. In plain
-    /// problems, T is 2 · `most`: every rank begins before the first gradient on the first rank, and this gradient
-    /// starts by `most`. In other problems, T is the sum of all durations and delays. With the earliest possible
-    /// starts, each operation starts at the end of a path that visits no operation twice. The limit `most` only
-    /// shortens paths.
+    /// problems, T is 2 · `most`: every rank begins before the first rank's first gradient, which starts by `most`. In
+    /// other problems, T is the sum of all durations and delays. With the earliest possible starts, each operation
+    /// starts at the end of a path that visits no operation twice. The limit `most` only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -294,9 +292,9 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. If gradient k starts before pair i has ended,
-    /// forward k + j − i + 1 meets at least one of two conditions. Either the forward has ended before pair j starts,
-    /// or a full pass takes place between the forward and gradient k (see `pipeline_model`).
+    /// Adds a clause for each gradient k and all transfer pairs i ≤ j. Let gradient k start before pair i has ended.
+    /// Forward k + j − i + 1 then ends before pair j starts, or a full pass lies between this forward and gradient k
+    /// (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)

@@ -40,13 +40,12 @@ struct solver_parameters {
     /// Activities are multiplied by this factor, in (0, 1), after each conflict (as in MiniSat). With a lower factor,
     /// the latest conflicts count more.
     double activity_decay = 0.95;
-    /// Unit of the random initial activities. Random activities make searches with different seeds differ. Each initial
-    /// activity is below the activity of one conflict.
+    /// Unit of the random initial activities. Each initial activity is below the activity of one conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units (`tie_breaker`). A hint adds this number of units: hinted
-    /// variables come first. Hints were measured in 1200 searches for objectives 0.5 or 3 % below a schedule's, on
-    /// parts of random problems with storage options. With hints, 3 to 6 % more searches succeeded, and searches had
-    /// 0.5 to 0.7 times the conflicts. In searches without storage options, hints made no difference.
+    /// variables come first. Hints were measured in 1200 searches, for objectives 0.5 or 3 % below that of the hinted
+    /// schedule. With hints, 3 to 6 % more searches succeeded, and searches had 0.5 to 0.7 times the conflicts. In
+    /// searches without storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
     /// Number of steps per task after which a propagation is interrupted. On pipelines of 4 to 24 ranks, no propagation
     /// took more than 83 steps per task.

@@ -142,7 +142,7 @@ private:
         return true;
     }
     /// Descends from the best state. Tries storage options that take less of the rank's time, and keeps those that
-    /// don't raise the cost. In large problems, random moves miss many options that shorten the work.
+    /// don't raise the cost.
     void descend() {
         if (!p_.trades_time()) return;
         go_to(best_);

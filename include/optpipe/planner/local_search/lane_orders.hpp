@@ -207,7 +207,7 @@ private:
                 ids_.push_back(i);
                 link_positions_.push_back(link_position(i));
             }
-            // Sorted positions need no change. On a half-duplex link, the second pass does nothing.
+            // Sorted positions need no change.
             if (std::is_sorted(link_positions_.begin(), link_positions_.end())) continue;
             std::sort(link_positions_.begin(), link_positions_.end());
             links_.save(link_positions_.front(), link_positions_.back() + 1);

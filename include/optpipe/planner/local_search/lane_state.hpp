@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The state of a local search. The state has each rank's sequence of computations and transfers, the sequence of
-/// transfers of each direction of a shared link, and the choice of each stage and microbatch.
+/// The state of a local search. The state has each rank's sequence of computations and transfers, and each shared
+/// link's sequences of transfers. The state also has the choice of each stage and microbatch.
 ///
 /// A sequence also contains inactive operations that may become active. Inactive operations keep their positions:
 /// activation shifts no operation.

@@ -12,9 +12,9 @@
 
 namespace optpipe::detail {
 
-/// The tails of operations. A tail is the longest path from an operation's start to the end of the step, under the
-/// current sequences and waits for memory. The sum of an operation's start and its tail is a lower bound on the
-/// objective. Takes O(n) for n operations, or O(n log n) with shared links.
+/// The tails of operations. A tail is the longest path from an operation's start to the step's end, including waits for
+/// memory. The sum of an operation's start and its tail is a lower bound on the objective. Takes O(n) for n operations,
+/// or O(n log n) with shared links.
 class lane_tails {
 public:
     using id = flat_problem::id;

@@ -320,8 +320,7 @@ private:
         }
         return true;
     }
-    /// Computes all times again, to find out whether a suspected cycle exists. If there is no cycle, the order of
-    /// visits was merely unfavourable.
+    /// Computes all times again, to find out whether a suspected cycle exists.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);

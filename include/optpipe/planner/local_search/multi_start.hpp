@@ -120,8 +120,8 @@ private:
 } // namespace detail
 
 /// Local search from each of several schedules, the most promising first. The first round searches for the same time
-/// from each start. Each further round searches for twice as long from the better half of the starts, until two starts
-/// are left (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of
+/// from each start. Each further round searches for twice as long from the better half of the starts, down to two
+/// starts (successive halving; Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of
 /// starts is limited by a share of the remaining time. Without a deadline, the work limits the number of starts. The
 /// result then depends only on the starts and the seed.
 ///

@@ -36,9 +36,9 @@ struct move_parameters {
     /// Chance of a move that splits a full backward or joins I and W. The chance is small, because the move hardly
     /// changes the order.
     std::size_t full_backward_chance = 8;
-    /// Chance of a move that changes a storage option. All other moves keep the chosen options. Chances of 10 and 25
-    /// were compared on 48 random problems with several options (40,000 moves, three seeds). Objectives were equal
-    /// (within 0.1 %). With 25, moves took an eighth longer on average: a change of option affects many operations.
+    /// Chance of a move that changes a storage option. Chances of 10 and 25 were compared on 48 random problems with
+    /// several options (40,000 moves, three seeds). Objectives were equal (within 0.1 %). With 25, moves took an eighth
+    /// longer on average: a change of option affects many operations.
     std::size_t storage_chance = 10;
     /// Chance of a move that changes the transfers of a computation's stash and doesn't move the computation. If the
     /// stash isn't offloaded, the move changes the stash's option.
@@ -131,8 +131,7 @@ struct annealing_parameters {
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// The number of moves between two reads of the clock is `cells_between_clocks` / cells, at most
-    /// `most_moves_between_clocks`. A move takes longer in larger problems. With a million cells, a move takes some
-    /// milliseconds.
+    /// `most_moves_between_clocks`. With a million cells, a move takes some milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -145,15 +144,15 @@ struct annealing_parameters {
 /// The effort of `multi_start_search` for each of its starts.
 struct multi_start_parameters {
     /// Moves of the first round, as a share of an annealing's first round. Eight starts were compared with one start in
-    /// plans of 5 s on one thread (30 random models). With eight starts, 10 plans were better by up to 5.1 %, 8 were
-    /// worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a share of 1 and half of all moves for
-    /// the starts, objectives were the same as with one start (mean of 86 models).
+    /// plans of 5 s on one thread (30 random models). With eight starts, 10 plans were better (by up to 5.1 %) and 8
+    /// worse (by up to 1.3 %). Objectives were 0.32 % lower on average. A share of 1 with half of all moves for the
+    /// starts gave the objectives of one start (mean of 86 models).
     double first_round = 0.25;
     /// Share of the remaining time for all starts together. If this time doesn't suffice, fewer starts are searched.
-    /// Eleven random models of 1,000 to 2,048 stashes were planned for 10 s on one thread. Compared with one start,
-    /// steps were 0.71 % longer with eight starts, 0.32 % longer with a share of 0.2, and equal with a share of 0.1
-    /// (within 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and eight starts gave equal
-    /// steps (within 0.09 %).
+    /// Eleven random models of 1,000 to 2,048 stashes were planned for 10 s on one thread. Steps with eight starts were
+    /// 0.71 % longer than with one start. With a share of 0.2, steps were 0.32 % longer, and with 0.1 equal (within
+    /// 0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, 0.1 and eight starts gave equal steps (within 0.09
+    /// %).
     double time = 0.1;
     /// Limit on the work if there is no deadline. Work is the number of moves times the number of stashes. At 0.05 µs
     /// per unit, the searches take half a second.

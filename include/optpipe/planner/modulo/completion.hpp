@@ -27,7 +27,7 @@ struct completion_options {
 };
 
 /// Moves the forwards of every stage some periods earlier. There are no collisions: each forward takes the slot of an
-/// earlier microbatch's forward. The earlier forwards fill the prologue.
+/// earlier microbatch's forward.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());

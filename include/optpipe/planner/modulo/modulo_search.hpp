@@ -27,9 +27,9 @@ struct modulo_options {
 
 /// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory limits.
 /// Completes the pattern with a prologue and an epilogue. The pattern is completed in a reduced problem, with only the
-/// microbatches of prologue and epilogue. In the reduced problem, `improve` may change prologue and epilogue. Finally,
-/// the steady state is unrolled to all microbatches. The effort hardly depends on the number of microbatches. Before
-/// the search for a period, `wavefronts` are tried on the complete step. The periodicity of wavefronts may be large.
+/// microbatches of prologue and epilogue. In the reduced problem, `improve` may change prologue and epilogue. The
+/// steady state is then unrolled to all microbatches. The effort hardly depends on the number of microbatches. Before
+/// the search for a period, `wavefronts` are tried on the complete step.
 ///
 /// Offers every schedule found. Returns when the search is done or the effort is used up.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

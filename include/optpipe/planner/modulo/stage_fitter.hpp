@@ -126,8 +126,7 @@ public:
     }
 
 private:
-    /// Number of orders in which `place_transfers` places the transfers of a period. Four orders are systematic, and
-    /// three are random.
+    /// Number of orders in which `place_transfers` places the transfers of a period.
     static constexpr unsigned transfer_orders = 7;
     /// The family of each slot's storage option.
     using slot_families = std::vector<const slot_storage::family*>;

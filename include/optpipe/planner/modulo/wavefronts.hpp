@@ -77,8 +77,7 @@ struct wavefronts {
     return lanes;
 }
 
-/// The complete schedule of the step in slots, or the reason why there is none. The usual reason is that the
-/// microbatches in flight don't fit in memory.
+/// The complete schedule of the step in slots, or the reason why there is none.
 [[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
                                                            stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);

@@ -36,8 +36,8 @@ struct order_search_parameters {
     /// temperatures are needed: splitting a pair makes the step longer until its parts are in other pairs. Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
-    /// the first round. Searches of 150,000 moves from published schedules, for problems with pairs, found up to 0.4 %
-    /// shorter steps than with a first temperature of 1e-3.
+    /// the first round. Searches of 150,000 moves from published schedules found up to 0.4 % shorter steps than with a
+    /// first temperature of 1e-3.
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
     /// Number of moves in a round, from its first to its last temperature. A round has at most `moves` moves. After a
@@ -54,8 +54,9 @@ struct order_search_parameters {
     /// Percentage of moves that change several microbatches in the same way. Moves of several microbatches are made
     /// only if the problem has pairs and no operation waits for memory. A move of several microbatches takes about
     /// seven times as long as a move of one microbatch. With 150,000 moves, plans of 72 random problems were as short
-    /// with 2 % as with 10 %, in 0.7 times the time. For 4 ranks × 16 microbatches, pairs of length 2.75 and the memory
-    /// of DualPipeV, the best step took 95.25 with 0 %, and 93.75 to 94.5 otherwise.
+    /// with 2 % as with 10 %, in 0.7 times the time. With 4 ranks × 16 microbatches, pairs of length 2.75 and the
+    /// memory of DualPipeV, the best step took 95.25 with 0 %. With other percentages, the best step took 93.75 to
+    /// 94.5.
     std::size_t percent_windows = 2;
     /// Percentage of moves that begin at a critical operation.
     std::size_t percent_critical = 75;

@@ -104,7 +104,7 @@ public:
         edited_partners_.push_back({other, partner_[at(other)]});
         partner_[at(other)] = i;
     }
-    /// Makes a pair of two operations of one lane, at the position of the later one (`at_later`) or of the earlier one.
+    /// Makes a pair of two operations of one lane, at the later position if `at_later`, otherwise at the earlier.
     /// Returns false, without changes, if one operation waits for the other. Contract: at the end of the edit, the
     /// problem has a pair of these two operations.
     bool merge(index earlier, index later, bool at_later) {

@@ -247,7 +247,7 @@ private:
     [[nodiscard]] std::size_t ranks() const { return pipeline_.graph.ranks(); }
     [[nodiscard]] double microbatches() const { return static_cast<double>(pipeline_.graph.microbatches()); }
 
-    /// Every possible number of pieces before the second stages of a loop. Otherwise, the number of all pieces.
+    /// Every possible number of pieces before the second stages of a loop. Without a loop, the number of all pieces.
     [[nodiscard]] second_beginnings all_second_beginnings() const {
         if (second_ != second_stages::as_loop) return {{pieces(), {}}};
         second_beginnings all;

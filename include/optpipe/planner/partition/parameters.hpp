@@ -9,8 +9,8 @@ namespace optpipe::detail {
 /// How partitions are searched. Not tuned, unless a comment says otherwise.
 struct partition_parameters {
     /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for one long plan:
-    /// the search of every plan starts anew. On 4 random models in little memory, with 8 s of processor time each,
-    /// steps were 1.2 % shorter with 0.3 than with 0.5. The models weren't drawn anew: 0.5 had left wide gaps on them.
+    /// the search of every plan starts anew. On 4 random models in little memory (8 s of processor time each), steps
+    /// were 1.2 % shorter with 0.3 than with 0.5. The models weren't drawn anew: 0.5 had left wide gaps on them.
     double search_share = 0.3;
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
     /// a second for hundreds of layers in a loop.

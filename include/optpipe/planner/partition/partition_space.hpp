@@ -88,7 +88,7 @@ public:
         made.planned = std::move(planned);
         return made;
     }
-    /// Converts a time to an integer number of tolerances. Thus sums of the same layers in different orders are equal.
+    /// Converts a time to an integer number of tolerances. Sums of the same layers in different orders are then equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -258,10 +258,9 @@ private:
     }
     /// Lower bounds on the time for which a rank works on each piece. The result may have several lists, each with one
     /// bound per piece. The bounds hold even if all operations are in pairs. A pair lasts at least half as long as its
-    /// parts in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) times the larger
-    /// of two sums: its two computations, and its two communications. An operation in no pair lasts as long as its
-    /// computation plus its communication. The bound for an operation is the lesser of its times in a pair and in no
-    /// pair.
+    /// parts in succession. Without measured pairs and factors, a pair lasts at least (1 + contention) · max(sum of its
+    /// computations, sum of its communications). An operation in no pair lasts as long as its computation plus its
+    /// communication. The bound for an operation is the lesser of its times in a pair and in no pair.
     [[nodiscard]] std::vector<std::vector<duration>> least_work_in_pairs() const {
         std::vector<std::vector<duration>> all{work_of_piece_};
         for (auto& work : all.front())

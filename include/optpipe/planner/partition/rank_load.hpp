@@ -167,7 +167,7 @@ private:
     /// The largest work on one side of a window, at most `most`. The operations have the lengths `length`, and each
     /// inner operation comes with `weight`. A microbatch has a stash of the first stage at the window's edge if its
     /// outer operation of the first stage is on this side. A microbatch also has a stash of the second stage if only
-    /// the outer operation of this stage is on this side. All these stashes fit in memory together.
+    /// the outer operation of this stage is on this side. The stashes at the window's edge fit in memory together.
     [[nodiscard]] duration most_together(const outside& most, const outside& length, duration weight) const {
         const auto inner = count_of(most.inner, length.inner);
         duration largest{};
@@ -184,7 +184,7 @@ private:
         }
         return largest;
     }
-    /// The largest number of operations of some length that are begun in `time`; 0 if there is no time for any.
+    /// The largest number of operations of length `length` begun in `time`, or 0 if there is no time for any.
     [[nodiscard]] double count_of(duration time, duration length) const {
         if (length <= duration{}) return microbatches_;
         return std::ceil(time / length);

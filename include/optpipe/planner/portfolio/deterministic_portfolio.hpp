@@ -17,8 +17,8 @@ struct deterministic_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     std::size_t batches = std::numeric_limits<std::size_t>::max();
-    /// The growth of the effort from batch to batch. Strategies start anew in each batch. With a growth of 4, all
-    /// earlier batches together do a third of the work of the last batch. Not tuned.
+    /// The growth of the effort from batch to batch. With a growth of 4, all earlier batches together do a third of the
+    /// work of the last batch. Not tuned.
     std::size_t growth = 4;
     /// Number of runs of a randomized strategy in a batch. Each run has its own seed. The default is one run for each
     /// of two threads. Not tuned.

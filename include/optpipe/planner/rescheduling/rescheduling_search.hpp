@@ -19,11 +19,11 @@
 
 namespace optpipe {
 
-/// The random distributions of `rescheduling_search`. The search was measured alone, with half a second for each
-/// schedule, on schedules of the constructive planner for random problems (2 to 16 ranks, all features). The search
-/// made the schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter.
-/// With half of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits,
-/// made no difference above 0.1 %.
+/// The random distributions of `rescheduling_search`. The search was measured alone, with half a second per schedule,
+/// on the constructive planner's schedules of random problems (2 to 16 ranks, all features). The search made the
+/// schedules 0.4 % shorter on average. With a third of the noises, 130 schedules became only 0.1 % shorter. With half
+/// of the length, 40 schedules became 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no
+/// difference above 0.1 %.
 struct rescheduling_parameters {
     /// Largest length of a rescheduled part. The length is the time of the steady state for this number of microbatches
     /// per rank. Warm-up and cool-down each have a length of about 1. Rescheduling a longer part makes the schedule
@@ -39,8 +39,8 @@ struct rescheduling_parameters {
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// Typical number of operations that are examined to choose the next one. A schedule with n times this number of
     /// examined operations counts as n schedules. Measured averages are 1 to 18 on problem files, and 30 to 55 with 16
-    /// ranks of four stages, 64 microbatches and transfers. Otherwise, a plan of fixed effort would take twice as long
-    /// for problems with averages of 30 to 55.
+    /// ranks of four stages, 64 microbatches and transfers. Without this rule, a plan of fixed effort would take twice
+    /// as long for problems with averages of 30 to 55.
     std::size_t usual_visits = 20;
 };
 
@@ -163,8 +163,7 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling with random parameters and priorities.
-/// Continues from schedules that are no worse. A trial changes all ranks at once, which suits prologues and epilogues.
-/// Every stash keeps its storage option.
+/// Continues from schedules that are no worse. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

@@ -59,15 +59,15 @@ struct builder_parameters {
     /// to 0.6 s on the problems with up to 4096 stages times microbatches.
     double slice_of_constructive = 0.75;
     /// Share of the remaining time for builders that search. Builders that search run at the same time as the
-    /// constructive planner. The builder v-auto returns its best schedule when its time is up. With a share of 0.5 and
-    /// a time limit of 3 s, a plan for Llama 3 70B (16 ranks in v placement, busy machine) was 0.6 % longer than
-    /// v-auto's schedule. To find its schedule, v-auto then needed 1.3 s, and now needs 0.9 s.
+    /// constructive planner. The builder v-auto returns its best schedule when its time is up. With 0.5 and a time
+    /// limit of 3 s, a plan for Llama 3 70B was 0.6 % longer than v-auto's schedule (16 ranks in v placement, busy
+    /// machine). At that time, v-auto needed 1.3 s for its schedule, and now needs 0.9 s.
     double slice_of_searches = 0.75;
     /// Shares of the remaining time in problems with storage options besides `keep` and `offload`. Stoppable builders
     /// that don't search get `slice_with_options` together. The constructive planner's few trials with each option then
     /// get `slice_of_quick`. The results show which options are promising. The trials help if no other builder finds a
     /// schedule that fits in memory. On sixty random models with a second each, 19 plans were better with the trials,
-    /// 16 were worse, and steps were 0.4 % shorter on average. Builders with the most promising option then get
+    /// and 16 were worse. Steps were 0.4 % shorter on average. Builders with the most promising option then get
     /// `slice_of_searches`, to run to their end. If the problem isn't plain, builders with the most promising option
     /// get only `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer:
     /// `order-search` had too little time. Builders with other options get `slice_of_others`, which leaves most of the
@@ -95,7 +95,7 @@ struct builder_parameters {
     std::size_t most_cells = 100'000;
     /// Number of local search starts with storage options besides `keep` and `offload`. The best schedules with
     /// distinct objective values are taken. On three random models, local search with 60,000 moves was best from the
-    /// fourth, the fifth and the sixth of seven schedules. Local search from more than seven schedules wasn't measured.
+    /// fourth, the fifth and the sixth of seven schedules.
     std::size_t starts = 8;
 };
 
@@ -190,8 +190,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule. Ties (`is_better`) go to the builder that comes first
-/// in the list. With storage options besides `keep` and `offload`, several schedules are kept for local search: the
-/// best schedule often isn't the best start.
+/// in the list. With storage options besides `keep` and `offload`, local search gets several schedules: the best often
+/// isn't the best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -223,7 +223,7 @@ private:
     };
 
     /// Runs the stoppable builders. Builders that search come last, at the same time as the constructive planner. The
-    /// constructive planner's result depends on whether the search has ended. Therefore, without a deadline, the caller
+    /// constructive planner's result depends on whether the search has ended. Without a deadline, the caller therefore
     /// runs the constructive planner later.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
@@ -387,8 +387,8 @@ private:
         if (best_.size() > most) best_.pop_back();
     }
     /// Whether a builder must be skipped. Builders without stop check run unless they would take more than `moment` on
-    /// a large problem. Builders with a stop check are skipped if there is too little time to offer the best schedule
-    /// or to build the first one.
+    /// a large problem. Builders with a stop check are skipped if too little time is left to offer a schedule or to
+    /// build the first.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
