@@ -132,7 +132,8 @@ private:
     cost_profile window_;
     /// Samples of transfers and pairs that are too rare for a window.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if it deviated from the plan by more than `least_probed_change`.
+    /// Duration of a transfer in its last probe, if the duration deviated from the plan by more than
+    /// `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
     /// Measured times that the costs can't express, indexed by the name of the cost. Example: a full backward in a plan
     /// with split backwards takes longer than I plus W.
@@ -251,7 +252,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
         gain_due_ = true;
         recent_.clear();
         present_ = published_->schedule;
-        // The costs were measured before the switch, but they are still valid: durations don't depend on the order.
+        // The measured costs are still valid after the switch: durations don't depend on the order.
         now_ = objective_in(problem_);
         log(online_event::kind_type::accepted, published_->method);
     } else {

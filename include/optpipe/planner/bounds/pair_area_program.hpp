@@ -248,7 +248,8 @@ private:
         });
         at_least(std::move(at_end), idle_at_end(r) - (work - forwards));
     }
-    /// The longest time that the rank can run forwards before its first backward. Contract: its memory is limited.
+    /// The longest time that the rank can run forwards before its first backward. Contract: the rank's memory is
+    /// limited.
     [[nodiscard]] double most_forwards_in_memory(std::size_t r) const {
         const auto& on = c_->devices[r];
         std::vector<double> taken(c_->length.size(), 0.0);

@@ -12,9 +12,8 @@
 
 namespace optpipe::cp {
 
-/// Propagates knapsack constraints. Sums the weights of the chosen terms. Excludes a term that exceeds the remaining
-/// capacity, together with all terms that it implies. Example: a forward that doesn't fit in memory waits for
-/// backwards.
+/// Propagates knapsack constraints. Sums the weights of the chosen terms. A term is excluded if the capacity is too
+/// small for the term and all terms that it implies. Example: a forward that doesn't fit in memory waits for backwards.
 class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)

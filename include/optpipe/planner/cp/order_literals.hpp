@@ -52,8 +52,8 @@ public:
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
     /// If `y` is present, the returned literal tells whether `x` is present and starts no later than `y`. If several
-    /// tasks of one memory start together, the literal may be false for some pairs. One of the tasks that start
-    /// together has literals that put all others before it.
+    /// tasks of one memory start together, the literal may be false for some pairs. Among tasks that start together,
+    /// the literals put one task after all others.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);

@@ -22,9 +22,9 @@ namespace optpipe::cp {
 /// The knapsack constraints of one rank's memory. There is one constraint for each start of a task that may acquire
 /// memory. The constraint limits all memory in use at the start, including the task's own.
 ///
-/// Some memory of a stash is held on the device whichever option is chosen. The forward, the transfers, and the
-/// gradient or weight gradient acquire and release such memory. Memory that every option holds is counted without
-/// knowing which tasks belong to one stash.
+/// Some memory of a stash is held on the device whichever option is chosen. Memory held under every option is acquired
+/// and released by the forward, the transfers, and the gradient or weight gradient. Memory that every option holds is
+/// counted without knowing which tasks belong to one stash.
 ///
 /// Memory held only under some options is cut into layers, at the possible sizes of the stash. One literal per layer
 /// and start of a task tells whether the layer is in use. A layer is in use if three conditions hold. The stash has an

@@ -44,7 +44,8 @@ public:
                   stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// Adds the tasks of the storage options. Call it after the forwards, gradients and weight gradients exist.
+    /// Adds the tasks of the storage options. Call `add_tasks` after the forwards, gradients and weight gradients
+    /// exist.
     void add_tasks(const needed_options& needed) {
         auto& options = own_->storage.options;
         options.assign(needed.of(stage_).begin(), needed.of(stage_).end());
@@ -82,7 +83,7 @@ public:
                 for (const auto o : used())
                     add_order(list, i, o);
     }
-    /// Adds the orders of the tasks. Call it after the machines exist.
+    /// Adds the orders of the tasks. Call `add_orders` after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
@@ -93,8 +94,8 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// Assigns the microbatches of this stage to the microbatches of the previous stage. Call it after the machines
-    /// exist, and only in models with permutations.
+    /// Assigns the microbatches of this stage to the microbatches of the previous stage. Call `add_links` after the
+    /// machines exist, and only in models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();
@@ -122,7 +123,7 @@ private:
     [[nodiscard]] const cost_factors& factors(std::size_t k) const {
         return problem_->microbatches.factors(stage_, microbatch{k});
     }
-    /// Whether the stash grows when its gradient starts. A full backward may then need less memory.
+    /// Whether the stash grows when its gradient starts. If the stash grows, a full backward may need less memory.
     [[nodiscard]] bool grows(std::size_t o) const {
         const auto& c = problem_->costs[stage_];
         return option(o).restored(c) < c.weight_stash;

@@ -42,7 +42,7 @@ public:
         }
         return {};
     }
-    /// Stores the memory after each position of the range. Call it for each range with committed edits.
+    /// Stores the memory after each position of the range. Call `update` for each range with committed edits.
     void update(const range& t) {
         auto now = before(t);
         for (id here = t.first; here <= t.last; ++here) {

@@ -57,7 +57,7 @@ public:
     }
 
 private:
-    /// Whether the stage has storage options that recompute. The lengths of its operations are then unknown.
+    /// Whether the stage has storage options that recompute. If so, the lengths of the stage's operations are unknown.
     [[nodiscard]] bool may_take_longer(stage s) const {
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;

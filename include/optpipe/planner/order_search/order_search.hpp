@@ -337,8 +337,8 @@ private:
             if (order_.last_place(i) != i) places.push_back(i);
         return places;
     }
-    /// Makes pairs at these positions, and no others. Call it within an edit, once the operations are at these
-    /// positions.
+    /// Makes pairs at these positions, and no others. Call `mark_pairs` within an edit, once the operations are at
+    /// these positions.
     void mark_pairs(const std::vector<index>& places) {
         if (p_->overlaps.empty()) return;
         for (index i = 0; i < order_.size(); ++i)

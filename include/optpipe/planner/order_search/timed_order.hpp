@@ -95,8 +95,8 @@ public:
     /// The position of the first, or last, part of the pair at this position. If there is no pair, the position itself.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
-    /// Makes a pair of operations `i` and `other`. If `other` is `none`, makes `i` a single operation. Call it only
-    /// within an edit. At the end of the edit, the parts of every pair must be neighbours.
+    /// Makes a pair of operations `i` and `other`. If `other` is `none`, makes `i` a single operation. Call
+    /// `set_partner` only within an edit. At the end of the edit, the parts of every pair must be neighbours.
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
@@ -358,8 +358,8 @@ private:
     double ready(id i) const {
         return flat_.ready(i, cells_[i], [this](id before) { return times_[at(before)].end; });
     }
-    /// Whether the step certainly exceeds `most`. `op` is behind the edited section. The time from its end to the end
-    /// of the step is no shorter than before.
+    /// Whether the step certainly exceeds `most`. `op` is behind the edited section. The time from `op`'s end to the
+    /// end of the step is no shorter than before.
     bool is_too_late(index i, id op, double most) const {
         const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;

@@ -10,7 +10,7 @@ namespace optpipe::detail {
 struct partition_parameters {
     /// Share of the time limit for short plans of many partitions, in (0, 1). The remaining time is for one long plan:
     /// the search of every plan starts anew. On 4 random models in little memory (8 s of processor time each), steps
-    /// were 1.2 % shorter with 0.3 than with 0.5. The models weren't drawn anew: 0.5 had left wide gaps on them.
+    /// were 1.2 % shorter with 0.3 than with 0.5. The models are those on which 0.5 had left wide gaps.
     double search_share = 0.3;
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
     /// a second for hundreds of layers in a loop.
@@ -34,7 +34,7 @@ struct partition_parameters {
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
     /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
-    /// The largest number of neighbours of a partition with computed bounds, the most even neighbours first. With 16
+    /// Bounds are computed for at most this number of a partition's neighbours, the most even neighbours first. With 16
     /// stages or more, a partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
     /// Limits on the search for a pipeline's initial partitions, which would take minutes with hundreds of stages. The

@@ -28,9 +28,10 @@ struct rescheduling {
 };
 
 /// List scheduling of the beginning or the end of a schedule. Among ready operations with enough memory, a rank or copy
-/// engine takes the one with the longest tail. Thus weight gradients fill gaps. A reload, or another operation that
-/// takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed time: operations
-/// wait for their successors. In reversed time, an operation acquires the memory that it releases in forward time.
+/// engine takes the one with the longest tail. Weight gradients therefore fill gaps. A reload, or another operation
+/// that takes memory early, only becomes ready when it must start. The beginning is scheduled in reversed time:
+/// operations wait for their successors. In reversed time, an operation acquires the memory that it releases in forward
+/// time.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.

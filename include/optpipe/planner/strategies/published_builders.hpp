@@ -82,9 +82,9 @@ struct builder_parameters {
     /// Time in seconds by which builders without stop check may exceed the deadline. Builders without stop check take
     /// less time, except on the largest problems.
     std::chrono::duration<double> moment{0.1};
-    /// Estimated time of a builder's first pass, in seconds per cell (stage and microbatch). With 250 stages and 4000
-    /// microbatches, a pass took twice as long. If there is no time, the estimate allows only one schedule for a
-    /// million cells.
+    /// Estimated time of a builder's pass before a pass is measured, in seconds per cell (stage and microbatch). With
+    /// 250 stages and 4000 microbatches, a pass took twice as long. If there is no time, the estimate allows only one
+    /// schedule for a million cells.
     double pass_seconds_per_cell = 5e-7;
     /// Number of storage options for stoppable builders, without a deadline and with options besides `keep` and
     /// `offload`. The options with the best results of all other builders are taken. Each run takes up to 0.8 s
@@ -335,7 +335,7 @@ private:
         });
     }
     void skip(std::size_t k, std::string_view reason) {
-        if (!results_[k].method.empty()) return; // it has run before
+        if (!results_[k].method.empty()) return; // the job has run before
         results_[k].method = jobs_[k].name;
         results_[k].published = jobs_[k].published;
         results_[k].why.sentence = "skipped: " + std::string{reason};
