@@ -15,8 +15,8 @@ enum kind : std::size_t { dynamic = optpipe::dynamic };
 }
 /// An extent as the argument of a class template: the number, or `extents::dynamic`. Compilers spell types out in
 /// errors, and would print a dynamic extent as 18446744073709551615. With named extents, `graph<4, dynamic>` is
-/// `basic_graph<4, extents::dynamic, …>`. nvcc 13.0 rejects a variable template whose type depends on the template's
-/// argument.
+/// `basic_graph<4, extents::dynamic, …>`. CUDA's nvcc 13.0 rejects a variable template whose type depends on the
+/// template's argument.
 template <std::size_t Count> [[nodiscard]] consteval auto named_extent() {
     if constexpr (Count == dynamic)
         return extents::dynamic;

@@ -25,7 +25,7 @@
 #endif
 
 // Containers of libstdc++'s debug mode can't be used in constant expressions. Clang refuses every constexpr function
-// that names a container of this mode. g++ refuses only functions that aren't templates. Functions that g++ refuses are
+// that names a container of this mode. GCC refuses only functions that aren't templates. Functions that GCC refuses are
 // marked OPTPIPE_CONSTEXPR.
 #if defined(_GLIBCXX_DEBUG) && defined(__clang__)
 #error "OptPipe needs constexpr containers: with Clang compile with -D_GLIBCXX_ASSERTIONS in place of -D_GLIBCXX_DEBUG"

@@ -6,7 +6,7 @@
 
 namespace optpipe {
 
-/// The largest difference at which two computed reals count as equal: `relative` times the largest number involved.
+/// Two computed reals count as equal up to `relative` times the largest number involved.
 struct tolerance {
     double relative = 1e-6;
 

@@ -6,7 +6,7 @@
 
 namespace optpipe::learning {
 
-/// The i-th length of a restart sequence, for i ≥ 1: 1, 1, 2, 1, 1, 2, 4, 1, … (Luby, Sinclair and Zuckerman, 1993).
+/// The i-th length of the restart sequence 1, 1, 2, 1, 1, 2, 4, 1, … for i ≥ 1 (Luby, Sinclair and Zuckerman, 1993).
 [[nodiscard]] constexpr std::size_t luby(std::size_t i) {
     for (;;) {
         std::size_t k = 1;

@@ -23,11 +23,11 @@ inline constexpr std::array slot_kinds{operation_kind::forward,         operatio
                                        operation_kind::backward_weight, operation_kind::offload,
                                        operation_kind::reload,          operation_kind::recompute};
 
-/// A problem of any kind as flat arrays of numbers, for the inner loops of searches. Refers to the problem.
+/// A problem of any kind as flat arrays of numbers, for the inner loops of searches. Borrows the problem.
 ///
-/// A cell is a stage and a microbatch. A cell has six slots for operations: F, the gradient, W, the two transfers and
-/// the recomputation. The gradient is an I or a B, with the same inputs from other cells. The number of an operation is
-/// (stage · 6 + slot) · microbatches + microbatch.
+/// A cell is a stage and a microbatch. A cell has six slots for operations, which are F, the gradient, W, the two
+/// transfers and the recomputation. The gradient is an I or a B, with the same inputs from other cells. The number of
+/// an operation is (stage · 6 + slot) · microbatches + microbatch.
 class flat_problem {
 public:
     using id = std::int32_t;
@@ -421,8 +421,7 @@ public:
     }
     /// The `overlap` of forward `f` and backward `b`, or null.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const { return p_->overlap_of(f, b, (*this)[b].kind); }
-    /// The `overlap` of the pair with the other kind of backward: I for a B, B for an I. Null if the problem has no
-    /// such pair.
+    /// The `overlap` of the pair with the other kind of backward (B or I). Null if the problem has no such pair.
     [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
         if (!p_->is_gradient(b) || !p_->may_split_or_join(b)) return nullptr;
         const bool is_split = choices_[p_->cell_of(b)].is_split;

@@ -112,9 +112,9 @@ private:
         std::size_t to = 0;
         double size = 0.0;
     };
-    /// The area (memory × time) below `level` is `area` without pairs. The area grows by `growth` for each unit of time
-    /// by which an operation of a chain becomes longer. The area lies at least `head` after the start, and at least
-    /// `tail` before the end. `unused` is the area that stays unused near both ends.
+    /// `area` is the memory × time below `level`, without pairs. The area grows by `growth` for each unit of time by
+    /// which an operation of a chain becomes longer. The area lies at least `head` after the start, and at least `tail`
+    /// before the end. `unused` is the area that stays unused near both ends.
     struct area_demand {
         double area = 0.0;
         std::vector<double> growth{};

@@ -107,7 +107,7 @@ public:
         std::error_code failure;
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
-        // A damaged entry is overwritten without a warning: `find` has given one.
+        // A damaged entry is overwritten without a warning, because `find` has given one.
         if (const auto text = read_cache_file(path, most_bytes)) {
             const auto there = parse_cache_entry(*text);
             if (there && is_same(there->of, entry.of) && there->objective <= entry.objective &&

@@ -17,7 +17,7 @@ struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
     std::uint32_t distinct_levels = 0;
-    /// Whether the conflict depends on no decision. If so, the model is infeasible.
+    /// Whether the model is infeasible, because the conflict depends on no decision.
     bool final = false;
 };
 

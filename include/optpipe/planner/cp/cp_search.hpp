@@ -37,8 +37,8 @@ struct cp_parameters {
     /// bound starts anew. A larger value leads to earlier proofs, but to slightly lower bounds if there is no proof. A
     /// value of 2 was compared with 1 on 40 small random problems with 5 s of processor time each. Four incumbents were
     /// better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. A value of 8 was compared
-    /// with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came later. store-v-p2-m4-k100 was
-    /// proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and 11.5 s).
+    /// with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came later. Problem
+    /// store-v-p2-m4-k100 was proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and 11.5 s).
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.

@@ -30,14 +30,14 @@ namespace optpipe::cp {
 ///
 /// *Symmetry.* Take a valid schedule without transfers. On each stage, assign the k-th forward, the k-th gradient and
 /// the k-th weight gradient to microbatch k. The k-th forward of a stage still ends a hop before the next stage's k-th
-/// forward starts. If x_i ≤ y_i for all i, the sorted lists also satisfy these inequalities. All other inputs also end
-/// in time, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs the
-/// operations of each kind in the order of microbatches.
+/// forward starts. If x_i ≤ y_i for all i, the sorted lists also satisfy these inequalities. After sorting, all inputs
+/// still end in time, and each memory holds the same amounts at the same times. Therefore some optimal schedule runs
+/// the operations of each kind in the order of microbatches.
 ///
-/// Transfers can't always be sorted: a transfer belongs to one forward and one gradient. An example is F0 OFFLOAD0 F1
-/// I1 RELOAD0 I0 on a rank with room for one stash. In the form `pooled`, transfers belong to no microbatch, and F, I
-/// and W of each stage are sorted. `pooled` requires only two things. At any time, gradients and offloads have taken no
-/// more stashes than forwards and reloads have provided. At any time, no more stashes have been reloaded than
+/// Transfers can't always be sorted: a transfer belongs to one forward and one gradient. On a rank with room for one
+/// stash, F0 OFFLOAD0 F1 I1 RELOAD0 I0 can't be sorted. In the form `pooled`, transfers belong to no microbatch, and F,
+/// I and W of each stage are sorted. `pooled` requires only two things. At any time, gradients and offloads have taken
+/// no more stashes than forwards and reloads have provided. At any time, no more stashes have been reloaded than
 /// offloaded. Every valid schedule gives a solution of `pooled` with equal times. Targets that are infeasible for
 /// `pooled` are infeasible for schedules. `pooled` requires that the options of a stage differ only in transfers
 /// (`bounding_form`). If options differed in recomputation, a gradient's work would depend on the stash that it uses.

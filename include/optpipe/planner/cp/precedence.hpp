@@ -17,11 +17,9 @@
 namespace optpipe::cp {
 
 /// Handles a watched literal, `lost`, that became false. The return value depends on the clause's other literals:
-/// - If the other watched literal is true, returns it.
-/// - If a literal besides the two watched literals isn't false, watches that literal in place of `lost`, and returns
-///   `never`.
-/// - If all literals except the other watched literal are false, returns the other watched literal, which must become
-///   true.
+/// - If the other watched literal is true, returns that literal.
+/// - If an unwatched literal isn't false, watches this literal in place of `lost`, and returns `never`.
+/// - Otherwise returns the other watched literal, which must become true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -63,7 +61,7 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 ///
 /// The arcs of a cycle with a positive sum of gaps can't all hold. Bounds would rise around the cycle until a window is
 /// empty. The propagation looks for a cycle when a bound is raised again on the same level. The conflict is learned
-/// from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// from the arcs of the cycle, without any bound (difference logic, Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}

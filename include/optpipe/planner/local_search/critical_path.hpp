@@ -63,7 +63,7 @@ private:
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane determines the start: `i` starts when an earlier operation of the lane ends or acquires memory.
+        // Operation `i` starts when an earlier operation of the lane ends or acquires memory.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

@@ -54,8 +54,8 @@ struct beam_parameters {
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. n = 1 leaves room for the weight
-    /// gradients if memory is scarcest.
+    /// Spacings to try. A number n stands for the least spacing times 1 + n / stages. With n = 1, there is room for the
+    /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A weight gradient fills a gap that has at least this share of the gradient's length. Every spacing is tried with
     /// `first_fill`. Afterwards, the best spacing is tried with each of `fills`.

@@ -35,26 +35,26 @@ struct stage_load {
 };
 
 /// Decides whether a rank may do all work of its one or two stages within an objective. The rules below hold for every
-/// schedule. For the rank's engaged time, let `before` begin at the rank's first start, and `after` end at its last
-/// end.
+/// schedule. For a rank's engaged time, `before` begins at the rank's first start, and `after` ends at its last end.
 ///
-/// 1. Windows. The kinds of work of a rank are F0, F1, gradients of 1 and gradients of 0, in this sequence. Along
-///    the sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins
-///    when kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds
-///    before i and after j. The k-th operation of a kind starts at least k − 1 paces after the first operation may
-///    start. Before the window, the pace is the longest operation that a microbatch passes before the kind. After the
-///    window, the same holds in reversed time, and the pace is the longest operation that a microbatch passes after the
-///    kind. If a stage's gradients don't run before the window, the stashes of its earlier forwards fit in memory
-///    together. If a stage's forwards don't run after the window, the stashes of its later gradients fit in memory
-///    together. A microbatch that passes the second stage before the window has a stash of the first stage when the
-///    window begins. A microbatch that passes the second stage after the window has a stash of the first stage when the
-///    window ends. If j isn't before i, the window can't be reversed, because it has operations of kind i. If j is
-///    before i, the window may be reversed, and a reversed window refutes nothing. W may run after every kind j, unless
-///    the window ends with the step.
-/// 2. Rounds. With memory for k stashes of a stage, forward m + k starts after m gradients have ended
-///    (`stash_rounds_bound`).
-/// 3. Memory × time. On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
-///    mixture of the numbers of stashes that fit together.
+/// *Windows.* The kinds of work of a rank are F0, F1, gradients of 1 and gradients of 0, in this sequence. Along the
+/// sequence, the least time before a kind increases, and the least time after a kind decreases. A window begins when
+/// kind i may begin, and ends when kind j must have ended. All work is in the window, except work of the kinds before i
+/// and after j. The k-th operation of a kind starts at least k − 1 paces after the first operation may start. Before
+/// the window, the pace is the longest operation that a microbatch passes before the kind. After the window, the same
+/// holds in reversed time, and the pace is the longest operation that a microbatch passes after the kind. If a stage's
+/// gradients don't run before the window, the stashes of its earlier forwards fit in memory together. If a stage's
+/// forwards don't run after the window, the stashes of its later gradients fit in memory together. A microbatch that
+/// passes the second stage before the window has a stash of the first stage when the window begins. A microbatch that
+/// passes the second stage after the window has a stash of the first stage when the window ends. If j isn't before i,
+/// the window can't be reversed, because it has operations of kind i. If j is before i, the window may be reversed, and
+/// a reversed window refutes nothing. W may run after every kind j, unless the window ends with the step.
+///
+/// *Rounds.* With memory for k stashes of a stage, forward m + k starts after m gradients have ended
+/// (`stash_rounds_bound`).
+///
+/// *Memory × time.* On average, the rank holds microbatches × lifetime / time stashes of each stage. The average is a
+/// mixture of the numbers of stashes that fit together.
 class rank_load {
 public:
     /// `room` is the memory for stashes. Contract: there are one or two stages, in the order of the pipeline. A missing

@@ -40,7 +40,7 @@ struct strategy_traits {
     /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
     /// Strategies without `knows_storage_options` always search with one storage option.
     bool searches_uniform_storage = false;
-    /// Whether the result depends on the seed. Several concurrent calls then make sense.
+    /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether a clock measures the strategy's effort. The same effort may then be different work. The deterministic
     /// portfolio leaves timed strategies out.

@@ -69,9 +69,9 @@ struct builder_parameters {
     /// schedule that fits in memory. On sixty random models with a second each, 19 plans were better with the trials,
     /// and 16 were worse. Steps were 0.4 % shorter on average. Builders with the most promising option then get
     /// `slice_of_searches`, to run to their end. If the problem isn't plain, builders with the most promising option
-    /// get only `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer:
-    /// `order-search` had too little time. Builders with other options get `slice_of_others`, which leaves most of the
-    /// time for strategies.
+    /// get only `slice_with_options`. With `slice_of_searches`, a plan for microbatches that differ was 4.9 % longer,
+    /// because `order-search` had too little time. Builders with other options get `slice_of_others`, which leaves most
+    /// of the time for strategies.
     double slice_with_options = 0.25;
     double slice_of_quick = 0.125;
     double slice_of_others = 0.125;
