@@ -20,7 +20,6 @@ struct online_options {
     /// once. If false, plans are only offered after a comparison of the costs with measurements.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. With a larger number, drift is found later, but ranks send fewer reports.
-    /// Each rank sends one report per measurement.
     std::size_t measure_every = 2;
     /// Number of measured steps ignored at the start: the first steps are slower.
     std::size_t warm_up = 1;
@@ -37,7 +36,7 @@ struct online_options {
     /// smaller value, smaller changes lead to new plans. If durations have a standard deviation of 10 %, one probe in
     /// 80 deviates by more than 0.25.
     double least_probed_change = 0.25;
-    /// The least share of the step time that a better plan must save. Plans that save less are declined.
+    /// The least share of the step time that a better plan must save.
     double least_gain = 0.01;
     /// A plan is used when the search ends or has found no better plan for this number of steps. Plans aren't used
     /// earlier, because a search improves quickly at first.

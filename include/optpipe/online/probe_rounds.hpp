@@ -70,7 +70,7 @@ private:
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// Each transfer's times in its last probe, and the last step for repeating the probe.
+    /// Times of each transfer in its last probe. The last probe is repeated before step `again_at_`.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
     /// The last or current probe.

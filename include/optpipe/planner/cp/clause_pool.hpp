@@ -38,7 +38,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that uses the pool. A member adds clauses, and takes the clauses of other members.
+    /// A search that uses the pool.
     class member {
     public:
         member() = default;

@@ -51,7 +51,7 @@ public:
         std::swap(data_[c + header + i], data_[c + header + j]);
     }
 
-    /// The clauses that watch the opposite of `l`. When `l` becomes true, the clauses lose a watched literal.
+    /// The clauses that watch the opposite of `l`.
     [[nodiscard]] std::vector<watcher>& watching(literal l) { return watchers_[l.code()]; }
     [[nodiscard]] const std::vector<clause_index>& learned() const { return learned_; }
 

@@ -307,7 +307,7 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops neighbours whose bounds are too high for the best partition. Returns whether a neighbour is left.
+    /// Drops neighbours whose bounds are no better than the best objective. Returns whether a neighbour is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
