@@ -43,8 +43,7 @@ private:
         level.total().add(-room).add(room, d_.offloaded(own));
         d_.add_row(family::host_memory, level.total(), -milp::infinity, limit);
     }
-    /// A literal that is at least 1 if three conditions hold: both stashes are offloaded, the offload of y starts
-    /// before the offload of `own`, and y isn't certainly reloaded before the offload of `own`.
+    /// A literal that is at least 1 if y may be on the host when `own` is offloaded.
     literal is_there(cell y, cell own) {
         const auto left = left_before(y, own);
         const auto back =

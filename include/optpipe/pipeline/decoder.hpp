@@ -85,15 +85,15 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. The
-    /// elements are those of the layer's input, queries, keys and values, the output of attention, the input of the
-    /// feed-forward part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a
-    /// plain layer without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs. Norms, activation functions and softmax are recomputed. The elements
+    /// are those of the layer's input, queries, keys and values, the output of attention, the input of the feed-forward
+    /// part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer
+    /// without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements per token of queries, keys and values, including their compressed inputs if attention is latent.
+    /// Elements per token of queries, keys, values and, for latent attention, their compressed inputs.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
@@ -101,8 +101,7 @@ struct decoder_layer {
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
-    /// FLOP per token of the forward through the matrices that compute keys and values, or that expand their compressed
-    /// inputs.
+    /// FLOP per token to compute keys and values in F, or to expand their compressed inputs.
     [[nodiscard]] constexpr double key_value_work() const {
         if (!is_latent()) return 2.0 * real(hidden) * keys_and_values();
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
@@ -131,8 +130,8 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
 /// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
 /// `model_shapes.hpp` has the shapes of published models. `transformer` computes costs by the formulas of the papers. F
-/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except for attention,
-/// which takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, but twice as many for
+/// attention. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -144,17 +143,17 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary, which determines the output layer on the last stage and the embedding on the first
-    /// stage. If 0, the model has no embedding and no output layer.
+    /// Size of the vocabulary. The first stage has the embedding, and the last stage has the output layer. If 0, the
+    /// model has no embedding and no output layer.
     std::size_t vocabulary = 0;
-    /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
-    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the
-    /// output layer. `vocabulary_shard` gives the costs of one rank's shard.
+    /// Number of ranks that share the vocabulary of the embedding and the output layer (Vocabulary Parallelism, Yeung
+    /// et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the output layer.
+    /// `vocabulary_shard` gives the costs of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv` and not in the
-    /// stash, because later slices use them. `slices` computes the factors of slices from `attention_share`.
+    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv`, because later
+    /// slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
