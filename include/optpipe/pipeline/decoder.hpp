@@ -85,10 +85,11 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs. Norms, activation functions and softmax are recomputed. The elements
-    /// are those of the layer's input, queries, keys and values, the output of attention, the input of the feed-forward
-    /// part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a plain layer
-    /// without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs. Counts the layer's input, queries, keys, values, the output of
+    /// attention, the input of the feed-forward part, and the outputs of the gate and up matrices. Each active expert
+    /// has its own copy of the input. The elements are those of the layer's input, queries, keys and values, the output
+    /// of attention, the input of the feed-forward part (one copy for each expert), and the outputs of the gate and up
+    /// matrices. The sum is 10 h for a plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
@@ -165,8 +166,8 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Number of bytes per parameter for the weight and its gradient (`bytes_per_parameter`), and for the optimizer
-    /// state (`optimizer_bytes_per_parameter`). The defaults are for Adam with mixed precision.
+    /// Bytes per parameter: `bytes_per_parameter` for weight and gradient, `optimizer_bytes_per_parameter` for the
+    /// optimizer state. The defaults are for Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.
@@ -223,8 +224,8 @@ struct decoder {
         return shares;
     }
     /// The costs of one of the `vocabulary_shards` shards of the output layer. F computes the logits of the shard, and
-    /// is called pass S in Vocabulary Parallelism. I and W together are called pass T, and start when pass S of all
-    /// shards has ended. The stash consists of the layer's input and the softmax, which are both needed by W.
+    /// is called pass S in Vocabulary Parallelism. I and W together are pass T, which starts when pass S of all shards
+    /// has ended. The stash consists of the layer's input and the softmax; W needs both.
     [[nodiscard]] constexpr stage_costs vocabulary_shard() const {
         const auto time = compute_time(2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards));
         const auto stash = elements(static_cast<double>(layer.hidden) +
@@ -240,7 +241,7 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each row gives options that recompute inside the backward or ahead of the backward, with and without transfers
+    /// Each row gives options with and without transfers, which recompute inside or ahead of the backward
     /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
@@ -265,7 +266,7 @@ struct decoder {
         return usual.options();
     }
 
-    /// Device memory for the weights, gradients and optimizer state of a stage, which isn't available for activations.
+    /// Device memory of a stage's weights, gradients and optimizer state, not available for activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =
@@ -275,7 +276,7 @@ struct decoder {
                                        : (s.position() == 0 ? embedding_parameters() : 0.0) +
                                              (is_last(s, stages) ? embedding_parameters() : 0.0);
         const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
-        // Ranks that share experts hold different experts, so fewer ranks share the optimizer state of one expert.
+        // Ranks that share experts hold different experts, so fewer ranks share one expert's optimizer state.
         const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
         const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
                              routed / static_cast<double>(expert_parallel * shards_of_experts);

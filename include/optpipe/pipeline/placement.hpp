@@ -25,8 +25,8 @@ template <class P> concept has_rank_of = requires(const P& p, stage s, std::size
 /// Defines which rank holds which stage.
 ///
 /// Semantics: `stages(R)` is the number of stages on R ranks. `rank_of(s, R)` is below R for every stage s, and doesn't
-/// change. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic` if it isn't known (always for R =
-/// `dynamic`).
+/// change. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic`. `stage_extent(dynamic)` is
+/// `dynamic`.
 template <class P> concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.
@@ -64,8 +64,8 @@ template <auto Chunks> struct basic_loop {
 };
 template <std::size_t Chunks = dynamic> using loop = basic_loop<named_extent<Chunks>()>;
 
-/// Two stages per rank, in the order 0 … … 0 (ZB-V and Controllable Memory). The stage with the longest
-/// lifespan and the stage with the shortest lifespan share a rank.
+/// Two stages per rank: 0 … … 0 (ZB-V and Controllable Memory). The stage with the longest lifespan and the
+/// stage with the shortest lifespan share a rank.
 struct v {
     [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) {
         return extent_product(ranks, std::size_t{2});

@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// Puts the same number of layers on each stage. The remaining layers go to the first stages, one to each.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, which
-    /// makes up for the embedding and the output layer.
+    /// The first and the last stage have this many layers fewer than each other stage. The papers use 1, which makes up
+    /// for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
