@@ -176,7 +176,7 @@ private:
             }
         }
     }
-    /// Sorts a device's operations by their current times from the start (side 0) or from the end (side 1).
+    /// Sorts a device's operations by their times from the start (side 0) or from the end (side 1).
     void sort_device(std::size_t side, const device& on) {
         sorted_.clear();
         for (const std::size_t chain : on.chains)
@@ -195,8 +195,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule that an operation starts after its predecessors in its own chain, on its own device and on
-    /// other devices. Operations are visited in the order of time, so that changes propagate in one pass.
+    /// An operation starts after its predecessors in its chain, on its device and on other devices. Operations are
+    /// visited in the order of time, so one pass propagates all changes.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -220,8 +220,7 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// A device's first start is no earlier than its last end minus the horizon, because the time between these two is
-    /// at most the horizon.
+    /// A device's first start ≥ its last end − horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
@@ -277,7 +276,7 @@ inline std::vector<std::size_t> references(const chain_system& c) {
 /// The number of visits to operations in one pass. For each pair of an operation and a chain, deductions look at all
 /// holdings of a device.
 inline double visits_in_pass(const chain_system& c) {
-    constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
+    constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes about as long as one visit
     double visits = 0.0;
     for (const auto& on : c.devices) {
         std::size_t operations = 0;

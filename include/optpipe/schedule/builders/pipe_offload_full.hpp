@@ -12,8 +12,7 @@
 namespace optpipe {
 
 /// PipeOffload with all stages of each rank offloaded. A rank holds only a few stashes, however deep the pipeline is.
-/// Transfers must be fast: a stash must move to the host and back in no more time than the work on its microbatch
-/// takes.
+/// Transfers must be fast: a stash's round trip must take no longer than its microbatch's work.
 struct pipe_offload_full_builder {
     static constexpr std::string_view name = "po-f";
 

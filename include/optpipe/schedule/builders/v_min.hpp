@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// The building block of V-Min (Controllable Memory, Qi et al., 2024, table 8): a third of the memory of 1F1B.
+/// The building block of V-Min (Controllable Memory, Qi et al., 2024, table 8), with a third of the memory of 1F1B.
 /// Contract: v placement.
 template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_min_block(const Graph& g) {
     const auto ranks = g.ranks();
