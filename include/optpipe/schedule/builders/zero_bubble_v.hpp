@@ -219,11 +219,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W,
-/// the schedule has no bubble, and takes the memory of 1F1B. The heuristic for any costs places as many forwards as fit
-/// before the first gradient, then alternates one gradient and one forward. Weight gradients run in the gaps, or when
-/// memory must be freed. The result is the best of several runs of the heuristic. A rank without a memory limit, or
-/// with a limit above the memory of all its stashes, holds at most 2R stashes of its largest stage, as published.
+/// ZB-V (Zero Bubble, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W, the schedule has no
+/// bubble, and takes the memory of 1F1B. The heuristic supports any costs. Before the first gradient, as many forwards
+/// run as fit; then a gradient and a forward alternate. Weight gradients run in the gaps, or when memory must be freed.
+/// The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above the
+/// memory of all its stashes, holds at most 2R stashes of its largest stage, as published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -236,8 +236,8 @@ struct zero_bubble_v_builder {
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
         const auto all = 2.0 * static_cast<double>(p.graph.microbatches());
-        // The memory is too small for the heuristic. The result is an order for more memory, and `simulate` then
-        // reports the memory that this order needs.
+        // The memory is too small for the heuristic. The result is an order for more memory; `simulate` reports the
+        // memory that it needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();

@@ -32,8 +32,8 @@ struct graph_dispatch_search_parameters {
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
-    /// mean logarithm of the factors is about 0, so that the depth doesn't drift. One of every `changes_per_draw`
-    /// changes sets the depth to one of `depths`.
+    /// mean logarithm of the factors is about 0, to avoid drift. One in `changes_per_draw` changes sets the depth to
+    /// one of `depths`.
     double least_factor = 0.78;
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
@@ -42,11 +42,11 @@ struct graph_dispatch_search_parameters {
     std::size_t weights_drawn = 6;
     /// Weight of changes that move a sequence, if sequences differ. All other kinds of changes have the weight 1.
     std::size_t moves_of_sequences = 4;
-    /// Weight of changes that avoid a pair or let it start, if the problem has pairs. Not tuned. On 28 drawn problems
-    /// with pairs, orders are 1 % shorter in the mean with changes of avoided pairs and waits (equal effort).
+    /// Weight of changes that forbid or allow a pair, in problems with pairs. Not tuned. On 28 drawn problems with
+    /// pairs, changes of avoided pairs and waits shorten orders by 1 % in the mean (equal effort).
     std::size_t changes_of_avoided = 2;
     /// A random change draws the longest wait from `least_wait` to `least_wait + wait_range`. Values below 0 count as
-    /// 0, so that often nothing waits. Not tuned.
+    /// 0, and then nothing waits. Not tuned.
     double least_wait = -1.0;
     double wait_range = 3.0;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
