@@ -20,8 +20,8 @@ namespace optpipe::formulation {
 /// from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash, all
 /// memory counts until the end of W. `extra` counts from the start of an I that isn't part of a full backward.
 ///
-/// Memory of attention keys, values and edges counts from the operation that takes it to the operation that frees it,
-/// maybe on another rank. Memory of keys, values and edges rises at the starts of F and gradients.
+/// Memory of attention keys, values and edges counts until it is freed, maybe on another rank. Memory of keys, values
+/// and edges rises at the starts of F and gradients.
 ///
 /// If memory rises at two events at one time, the second event counts both rises.
 class device_memory {
@@ -95,7 +95,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may come before the F, or after the gradient, of its own index.
+        // The m-th pooled transfer may come before the m-th F, or after the m-th gradient.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;

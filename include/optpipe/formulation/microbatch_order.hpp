@@ -25,14 +25,13 @@ namespace optpipe::formulation {
 /// - Microbatches may be numbered in the order of the forwards on stage 0.
 /// - Weight gradients of split backwards follow the order of input gradients, as weight stashes are alike.
 ///
-/// *With a choice of storage options, the order may exclude all optima, too*: F and I of a microbatch share one option.
-/// The two statements also hold with a choice of storage options.
+/// *With a choice of storage options, the order may exclude all optima, too*, as F and I of a microbatch share one
+/// option. The two statements also hold with a choice of storage options.
 ///
-/// *Graphs, slices and unequal microbatches*: the argument holds for each list of interchangeable microbatches. If
-/// operations of one kind and stage belong to one list, their inputs from another stage or slice also belong to one
-/// list, and have the same delay. Memory depends only on the number of operations of each list and kind. The first
-/// slices of sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage
-/// follow the order of its input gradients if their costs are equal.
+/// *Graphs, slices and unequal microbatches*: the argument holds for each list of interchangeable microbatches.
+/// Operations of one stage and list have inputs of one list, with the same delay. Memory depends only on the number of
+/// operations of each list and kind. The first slices of sequences may be numbered in the order of their forwards on
+/// stage 0. The weight gradients of a stage follow the order of its input gradients if their costs are equal.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

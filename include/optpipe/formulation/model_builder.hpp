@@ -169,9 +169,8 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// `forward_of(a)` is the F of the stash of transfer a, and comes before a. `needs_stash(a)` is the gradient or
-    /// recomputation that comes after a. If transfers are pooled, the m-th transfer lies between the m-th F and the
-    /// last gradient.
+    /// `forward_of(a)` is the F of the stash of transfer a. `needs_stash(a)` is the gradient or recomputation that
+    /// comes after a. If transfers are pooled, the m-th transfer lies between the m-th F and the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -317,7 +316,7 @@ private:
         const auto a = no_earlier(first), b = no_later(then);
         return a.op == b.op ? !a.is_end || b.is_end : precedences_.precedes(a.op, b.op);
     }
-    /// Whether `then` comes strictly before `first`, as a computation lies between.
+    /// Whether a computation lies between `then` and the later `first`.
     [[nodiscard]] bool is_excluded(event first, event then) const {
         const auto a = no_earlier(then), b = no_later(first);
         if (a.op == b.op) return !a.is_end && b.is_end;

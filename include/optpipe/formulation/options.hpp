@@ -25,7 +25,7 @@ struct strengthenings {
     bool tails = true;
     /// A short makespan needs a minimum number of offloaded stashes, by memory × time.
     bool memory_area = true;
-    /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
+    /// All transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;
     /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
     /// n³/3 rows.

@@ -6,8 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. A possible
-/// recomputation replaces I in E_I − T_I ≥ E_R. A kept stash has two transfers of length 0 between F and the
+/// Adds the windows of transfers (README, equation 4), namely E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. A
+/// possible recomputation replaces I in E_I − T_I ≥ E_R. A kept stash has two transfers of length 0 between F and the
 /// computation that needs the stash.
 ///
 /// Without overtaking, the transfers of a stage keep the order of microbatches. Proof: let microbatch a come before

@@ -25,7 +25,7 @@ namespace optpipe::formulation {
     return all.size() > 2 ? all : all.subspan(1);
 }
 
-/// The names of the variables that come first in every model: C, the ends, storage options, and full backwards.
+/// The names of C, the ends, storage options and full backwards, the first variables of every model.
 [[nodiscard]] inline std::vector<std::string> leading_names(const operation_table& t) {
     std::vector<std::string> names{"C"};
     for (operation_id a = 0; a < t.size(); ++a)

@@ -85,11 +85,10 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs. Counts the layer's input, queries, keys, values, the output of
-    /// attention, the input of the feed-forward part, and the outputs of the gate and up matrices. Each active expert
-    /// has its own copy of the input. The elements are those of the layer's input, queries, keys and values, the output
-    /// of attention, the input of the feed-forward part (one copy for each expert), and the outputs of the gate and up
-    /// matrices. The sum is 10 h for a plain layer without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs. Norms, activation functions and softmax are recomputed. Counts the
+    /// layer's input, queries, keys, values, the output of attention, the input of the feed-forward part, and the
+    /// outputs of the gate and up matrices. Each active expert has its own copy of the input. The sum is 10 h for a
+    /// plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
@@ -166,8 +165,8 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Bytes per parameter: `bytes_per_parameter` for weight and gradient, `optimizer_bytes_per_parameter` for the
-    /// optimizer state. The defaults are for Adam with mixed precision.
+    /// Bytes per parameter for weight and gradient (`bytes_per_parameter`), and for the optimizer state
+    /// (`optimizer_bytes_per_parameter`). The defaults are for Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.

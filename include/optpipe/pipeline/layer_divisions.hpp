@@ -97,8 +97,8 @@ private:
         return s == stages() ? left == 0 : left >= stages() - s;
     }
     void find_beginnings();
-    /// The step in `some` that moves the piece `wanted`. If no step moves `wanted`, moves the last piece of stage `s`
-    /// if `is_forward`, and otherwise the first piece.
+    /// The step in `some` that moves the piece `wanted`. The fallback is the last piece of stage `s` if `is_forward` is
+    /// true, and else the first piece.
     [[nodiscard]] const layer_cuts::step& choose(const std::vector<layer_cuts::step>& some, const layer_division& of,
                                                  std::size_t s, std::size_t wanted, bool is_forward) const;
     [[nodiscard]] layer_division moved_forward(layer_division of, std::size_t from, std::size_t to,

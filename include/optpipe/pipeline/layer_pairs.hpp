@@ -39,8 +39,7 @@ struct work_parts {
     }
 };
 
-/// The duration of a pair: max(total computation, total communication) · (1 + `contention`), and at least the longer
-/// part.
+/// The duration of a pair: max(computation, communication) · (1 + `contention`), and at least the longer part.
 [[nodiscard]] constexpr duration overlap_duration(work_parts forward, work_parts backward, double contention) {
     const auto both = forward + backward;
     return std::max(

@@ -24,8 +24,7 @@ struct least_memory_result {
     /// least host memory. If no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. Can be less than `needed`, for which all
-    /// microbatches of a stage use one option.
+    /// A lower bound on the device memory of every valid schedule. May be less than `needed`.
     memory_size lower_bound{};
 };
 
@@ -166,11 +165,11 @@ private:
 /// The least device memory with which `r` can run one microbatch at a time.
 ///
 /// While a stage runs, the stashes of the rank's earlier stages are on the device unless offloaded. The rank needs the
-/// maximum over its stages i of Σ_{j<i} l_j + a_i. The option of stage j leaves l_j on the device. a_i is the larger of
-/// two amounts: the memory after the forward of stage i, and its restored memory. Without full backwards, a_i is at
-/// least the weight stash of stage i. All transfers together must fit in host memory. `needed` is the least need over
-/// all combinations of options. After each stage, only the best `most_states` combinations are kept. For `lower_bound`,
-/// the options are chosen separately for each stage i.
+/// maximum over its stages i of Σ_{j<i} l_j + a_i. The option of stage j leaves l_j on the device. The amount a_i is
+/// the larger of two amounts: the memory after the forward of stage i, and its restored memory. Without full backwards,
+/// a_i is at least the weight stash of stage i. All transfers together must fit in host memory. `needed` is the least
+/// need over all combinations of options. After each stage, only the best `most_states` combinations are kept. For
+/// `lower_bound`, the options are chosen separately for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

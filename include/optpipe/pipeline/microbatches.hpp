@@ -133,7 +133,8 @@ private:
     bool are_equal_ = true;
     bool is_by_stage_ = false;
     std::size_t count_ = 0;
-    /// Factors of microbatches. Empty, or one entry per microbatch, or one per pair of a stage and a microbatch.
+    /// Factors of microbatches. One entry per microbatch, or per pair of a stage and a microbatch; empty without
+    /// factors.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
     /// The index of each microbatch's sequence, from 0; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};

@@ -64,8 +64,8 @@ template <auto Chunks> struct basic_loop {
 };
 template <std::size_t Chunks = dynamic> using loop = basic_loop<named_extent<Chunks>()>;
 
-/// Two stages per rank: 0 … … 0 (ZB-V and Controllable Memory). The stage with the longest lifespan and the
-/// stage with the shortest lifespan share a rank.
+/// Two stages per rank, in the order 0 … … 0 (ZB-V and Controllable Memory). The stage with the longest
+/// lifespan and the stage with the shortest lifespan share a rank.
 struct v {
     [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) {
         return extent_product(ranks, std::size_t{2});

@@ -76,7 +76,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that a rank can run at once: 1 or 2. With 2 engines, each direction has its own engine.
+    /// Number of transfers that a rank can run at once, 1 or 2. With 2 engines, each direction has its own engine.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of
@@ -160,7 +160,7 @@ template <pipeline_graph Graph> struct basic_problem {
     /// Gives the stage these costs and options. Transfer times in the costs are ignored.
     template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
         costs[s] = of;
-        // no reset(): in a constant expression, clang 14 can't copy an optional that was reset
+        // clang 14 can't copy an optional in a constant expression after a reset()
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
@@ -278,7 +278,7 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The scale for comparisons of memory. The largest of: the stashes, `kv`, `held` of the edges, the memory of the
+    /// The scale for comparisons of memory. The largest of the stashes, `kv`, the edges' `held`, the memory of the
     /// pairs, and the limits of device memory. A rank's limit counts up to the sum of its stashes, as a huge limit may
     /// mean "no limit".
     [[nodiscard]] constexpr memory_size memory_scale() const {

@@ -172,8 +172,7 @@ template <std::size_t Count, class Lists>
 } // namespace detail
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
-/// lengths of the sequences. Slices attend to earlier slices of their sequence, so the last slice takes longest. With k
-/// = 1, sequences aren't cut.
+/// lengths of the sequences. With k = 1, sequences aren't cut.
 ///
 /// `attention_share` is the share of attention in the forward of the costed sequence. `attention_share` is one number,
 /// or a list with one number per stage. The costs are given for a sequence of `costed_length` tokens. The default is
@@ -202,7 +201,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// The lengths of `k` slices of one sequence that take about the same time, in tokens. The lengths are those of
+/// The token lengths of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
 /// last slices may end between two multiples. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,

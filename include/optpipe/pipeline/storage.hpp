@@ -26,14 +26,14 @@ struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
     /// Device memory of the stash after the forward. The memory is at most the stage's activation, and less only if
-    /// something is recomputed. `held` must be set: `keep_stash` sets it to the activation. In files, the default is
+    /// something is recomputed. `held` must be set; `keep_stash` sets it to the activation. In files, the default is
     /// the activation.
     memory_size held = memory_size::unlimited();
     /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
     /// operation.
     duration recompute{};
-    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
-    /// more than `held`, or more than a larger weight stash after I.
+    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward holds at
+    /// most the larger of `held` and the weight stash.
     duration backward_extra{};
     /// Size of the memory that is moved to the host; at most `held`.
     memory_size transfer_size{};

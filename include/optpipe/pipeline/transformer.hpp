@@ -163,9 +163,9 @@ template <class Split = even_layers> struct transformer {
         return time_over(device_memory(bytes_per_element * elements()), rank_link_rate);
     }
 
-    /// PipeOffload's ratio k: (time to move a layer's stash to the host and back) / (time of the layer's F + I + W). If
-    /// the ratio is above 1, offloading all stashes takes additional time. With the defaults, k = 10 / (3(6h + s)) ·
-    /// compute rate / host link rate (formula 1). Needs a host link.
+    /// PipeOffload's ratio k = (round trip of a layer's stash to the host) / (F + I + W of the layer). If the ratio is
+    /// above 1, offloading all stashes takes additional time. With the defaults, k = 10 / (3(6h + s)) · compute rate /
+    /// host link rate (formula 1). Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;

@@ -22,7 +22,7 @@ namespace optpipe {
 }
 
 /// Makes the storage options of a stage. One of the options is `keep`. Each recomputable part of the stash adds two
-/// options: recompute inside the backward, or ahead of it (`-ahead`). With a host link, each option also has two
+/// options, inside the backward and ahead of the backward (`-ahead`). With a host link, each option also has two
 /// variants that offload. A variant whose name ends in `+offload` transfers all of the held memory. A variant whose
 /// name ends in `+offload-half` transfers half of the held memory. The variants of `keep` are called `offload` and
 /// `offload-half`.

@@ -21,8 +21,8 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. The sequence orders the operations on each lane, engine and link, and on each rank's
-/// memory. In the sequence, every operation comes after its inputs. `simulate` derives the times.
+/// A sequence of all operations. The sequence determines the order on each lane, engine and link, and the order of
+/// memory use. In the sequence, every operation comes after its inputs. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -80,8 +80,8 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 /// For each rank, a list of its operations by start, including transfers.
 ///
 /// A synchronous loop can run its rank's list one operation at a time. The loop must post sends asynchronously, because
-/// two neighbours may both send first. The loop stays within the plan's memory, but is slower than the plan: it
-/// computes nothing during transfers. For an asynchronous loop, see `lower` and `issue_order`.
+/// two neighbours may both send first. The loop stays within the plan's memory, but computes nothing during transfers.
+/// For an asynchronous loop, see `lower` and `issue_order`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -101,8 +101,8 @@ template <pipeline_graph Graph>
 }
 
 /// The order in which a schedule starts its operations. `simulate` turns the order of a valid schedule into a valid
-/// schedule in which nothing starts later. One exception: `simulate` refuses the order if two transfers without
-/// duration swap stashes at one instant in a full memory.
+/// schedule in which nothing starts later. If two transfers without duration swap stashes at one instant in a full
+/// memory, `simulate` refuses the order.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s;
     std::sort(sorted.operations.begin(), sorted.operations.end(), starts_before);

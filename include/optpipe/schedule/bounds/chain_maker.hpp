@@ -89,7 +89,7 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
-    /// If a gradient waits for other gradients, they already follow its forward, so no link is added.
+    /// A gradient with other gradients as inputs gets no link from its forward: the inputs already follow the forward.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
             bool waits_for_gradient = false;

@@ -50,7 +50,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by their positions on the rank. Operation k of the later chain runs
         /// after operation k of the earlier chain.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The held memory: `stages` in a plain problem, and `holdings` in any other problem.
+        /// Describes the held memory, as `stages` in a plain problem and as `holdings` in any other problem.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;

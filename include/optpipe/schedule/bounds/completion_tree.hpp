@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// Jobs for one machine, and the earliest time at which all of them can be done. The earliest time is max over heads h
-/// of h + (total length of jobs that can't start before h). The data structure is the theta tree of Vilím, Barták and
+/// Jobs for one machine, and the earliest time at which all of them can be done. The earliest time is max_h (h + total
+/// length of the jobs with a head ≥ h), over all heads h. The data structure is the theta tree of Vilím, Barták and
 /// Čepek (2005). The place of a job is its position among all jobs, sorted by head. O(log n) per insertion.
 class completion_tree {
 public:

@@ -8,7 +8,7 @@ namespace optpipe {
 
 /// A lower bound on the objective of every schedule of forwards alone. `graph_bound` gives the work of one rank plus
 /// the least times before and after this work. For a chain with one stage per rank and equal microbatches, the bound is
-/// the optimum: (time of one microbatch) + (microbatches − 1) · (time of the slowest stage).
+/// the optimum. The first microbatch takes the time of all stages, and each further one the time of the slowest stage.
 ///
 /// In any chain, two further bounds hold. The makespan is at least the time of any one microbatch through all stages,
 /// plus the shortest stage time of every other microbatch. Proof: every other microbatch runs before the chosen one on

@@ -133,8 +133,7 @@ private:
     using level = std::map<counts, std::vector<label>>;
 
     /// Extends lists until they are complete, or until one is as short as the known bound. Each length keeps the `most`
-    /// lists with the least bounds, and all ties with the last of them. Returns false if the search exceeds `work`, or
-    /// if `stop` returns true.
+    /// lists with the least bounds, and ties. Returns false if the search exceeds `work`, or if `stop` returns true.
     bool search(std::size_t most, double work, stop_check stop) {
         level open;
         next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};

@@ -57,8 +57,8 @@ struct pairable_cells {
 }
 
 /// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
-/// two operations. Each element of the result has a price for every operation. No element is best for all bounds:
-/// `pair_bound` adds back the prices of unpaired operations.
+/// two operations. Each element of the result has a price for every operation. No element is best for all bounds,
+/// because `pair_bound` adds back the prices of unpaired operations.
 [[nodiscard]] inline std::vector<assignment_prices> prices_of_pairs(const problem& p, const pairable_cells& cells) {
     gain_table gains{cells.forwards.size(), cells.backwards.size(), {}};
     gains.gain.reserve(gains.rows * gains.columns);

@@ -18,8 +18,7 @@ struct stash_room {
     duration delay{};
 };
 
-/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient and one more operation. This
-/// operation is a weight gradient or another gradient, whichever is shorter.
+/// If `count` stashes leave no room for a weight stash, `delay` is the shorter of an I and a W.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());

@@ -15,7 +15,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// not a member: Clang (14 to 22) doesn't evaluate a member template that is defined later in its class
+/// a free function, because Clang (14 to 22) doesn't evaluate a member template that is defined later in its class
 template <class Step> constexpr void repeat(std::size_t times, Step step) {
     for (std::size_t i = 0; i < times; ++i)
         step();

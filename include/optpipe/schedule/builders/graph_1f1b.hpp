@@ -22,9 +22,9 @@ namespace detail {
 
 /// A step in which each microbatch repeats the operations of the previous one a period later. The period is the time
 /// that the busiest rank works on a microbatch with mean costs. In each period, a rank runs its stages' forwards in
-/// order, and then their full backwards in reverse. Every operation has a fixed time within the period. It starts in
-/// the first period in which its inputs are ready. Messages take no time, because a short message could otherwise cost
-/// an entire period.
+/// order, and then their full backwards in reverse. Every operation has a fixed time within the period, and starts in
+/// the first period with ready inputs. Messages take no time, because a short message could otherwise cost an entire
+/// period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)

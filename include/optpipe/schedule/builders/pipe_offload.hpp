@@ -127,8 +127,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. A rank with fewer offloadable stages offloads all of
     /// them.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses it: 1 without memory
-    /// limits, otherwise the best of R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses 1 without memory limits,
+    /// and otherwise the best of R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

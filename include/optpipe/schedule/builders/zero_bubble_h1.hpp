@@ -7,8 +7,8 @@
 
 namespace optpipe {
 
-/// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): 1F1B with split backwards. Weight gradients fill the
-/// bubbles at the end. Needs one stage per rank, in any order of the ranks. Supports any number of microbatches.
+/// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024), which is 1F1B with split backwards. Weight gradients fill
+/// the bubbles at the end. Needs one stage per rank, in any order of the ranks. Supports any number of microbatches.
 ///
 /// The rank of stage s holds S − s stashes and s weight stashes. Equal stages need no more than the first rank of 1F1B.
 /// With equal stages, T_W ≤ min(T_F, T_I), no communication and M ≥ S, the step takes (S − 1)(T_F + T_I − T_W) longer

@@ -129,8 +129,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards to catch up with the previous rank. A rank has caught up with as
-    /// many forwards in all and more forwards of its second stage.
+    /// While there is room, each rank runs forwards to catch up with the previous rank. A rank catches up when it has
+    /// as many forwards in all and more forwards of its second stage.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -222,8 +222,8 @@ private:
 /// ZB-V (Zero Bubble, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W, the schedule has no
 /// bubble, and takes the memory of 1F1B. The heuristic supports any costs. Before the first gradient, as many forwards
 /// run as fit; then a gradient and a forward alternate. Weight gradients run in the gaps, or when memory must be freed.
-/// The result is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above the
-/// memory of all its stashes, holds at most 2R stashes of its largest stage, as published.
+/// The result is the best of several runs of the heuristic. A rank whose stashes all fit in memory holds at most 2R
+/// stashes of its largest stage, as published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 

@@ -11,8 +11,8 @@
 
 namespace optpipe {
 
-/// The order in which each stage adds up its microbatches' weight gradients. Two schedules with the same order train to
-/// bitwise identical results, because floating-point sums depend on the order.
+/// The order in which each stage adds up its microbatches' weight gradients. Floating-point sums depend on the order.
+/// Schedules with the same order train to bitwise identical results.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);

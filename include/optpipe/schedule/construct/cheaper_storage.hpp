@@ -279,8 +279,7 @@ private:
 }
 
 /// Like `with_cheaper_storage_in_place`, but operations may move while the objective is no higher. Stashes get the
-/// cheapest storage options with no more recomputation and transfers than before. A schedule found for the least
-/// objective often has more expensive options than necessary.
+/// cheapest storage options with no more recomputation and transfers than before.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is used up, or `stop` returns true, the cheapest schedule found is returned.

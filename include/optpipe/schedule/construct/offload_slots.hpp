@@ -9,9 +9,9 @@
 
 namespace optpipe::detail {
 
-/// The slots of the ranks on one link. Each is as long as the longest transfer. In each period, a rank has one slot for
-/// an offload and one for a reload. All ranks have the same period. If the engines or the link forbid simultaneous
-/// transfers, slots don't overlap.
+/// The slots of the ranks on one link. All slots are as long as the longest transfer. In each period, a rank has one
+/// slot for an offload and one for a reload. All ranks have the same period. If the engines or the link forbid
+/// simultaneous transfers, slots don't overlap.
 struct slot_pattern {
     duration length{};
     std::size_t members = 1;

@@ -99,7 +99,8 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// The memory that each microbatch occupies on the device, and the memory that it may need in addition.
+        /// The memory that each microbatch occupies on the device (`held`), and the memory that it may need in addition
+        /// (`lacking`).
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};

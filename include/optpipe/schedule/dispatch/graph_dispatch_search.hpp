@@ -149,7 +149,7 @@ private:
         return first;
     }
     /// Tries two careful runs: with the first storage options, and with the options that hold least. Careful runs
-    /// seldom get stuck, so a first order that uses the memory well is usually found.
+    /// seldom get stuck, and usually give a good first order.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;

@@ -39,8 +39,8 @@ public:
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph},
           ends_(number_.size(), duration::unlimited()) {}
 
-    /// Offers each order that is better than `best` to `best`. Ends when stopped, after `effort` placed operations, or
-    /// after many failures. Returns the number of operations placed.
+    /// Offers every improvement to `best`. Ends when stopped, after `effort` placed operations, or after many failures.
+    /// Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;
         spent_ = 0;

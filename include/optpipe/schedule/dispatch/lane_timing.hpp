@@ -147,8 +147,8 @@ private:
     detail::lane_builders<Graph, state> own_;
 };
 
-/// The order of the given forwards and input gradients with inserted weight gradients. Weight gradients fill waits for
-/// inputs, and free memory when a budget is exceeded (`lane_timer::fill`).
+/// The order of the given forwards and input gradients with inserted weight gradients. A weight gradient runs where the
+/// rank waits for an input or lacks memory (`lane_timer::fill`).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,

@@ -172,10 +172,9 @@ private:
     std::size_t starts_ = 0;
 };
 
-/// List scheduling in the order of time. After each end of an operation and each arrival of an input,
-/// `policy.serve(rank)` starts the possible operations with `running_step::start`. At the end of each operation,
-/// `policy.end(operation, rank)` is called. `stop` is polled. After `stop` has returned true, no further operations
-/// start.
+/// List scheduling in the order of time. When an operation ends or an input arrives, `policy.serve(rank)` starts the
+/// possible operations (`running_step::start`). At the end of each operation, `policy.end(operation, rank)` is called.
+/// `stop` is polled. After `stop` has returned true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

@@ -76,7 +76,7 @@ struct median_interval {
 ///
 /// At most half of the values are left out, to minimize the standard error of the rest (MSER; White, An Effective
 /// Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last values left out must be
-/// outliers among the rest, as noise could cause a long warm-up otherwise. O(n²).
+/// outliers among the rest, so noise alone causes no warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe

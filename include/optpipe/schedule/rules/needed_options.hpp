@@ -28,8 +28,7 @@ namespace optpipe {
 }
 
 /// The storage options that stages may need in an optimal schedule. An option isn't needed if another option of the
-/// stage is never worse. For example, all stashes are kept on a rank that has memory for all of them: removing
-/// transfers and recomputation takes no more time.
+/// stage is never worse. For example, a rank with memory for all its stashes keeps all of them.
 class needed_options {
 public:
     explicit needed_options(const problem& p) : all_memory_{optpipe::all_memory(p)} {

@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// Whether a transfer goes inward, that is, to the device. The functions below implement rule 7 of a valid schedule
-/// (io/README.md): the copy engine and the link channel of each transfer.
+/// (io/README.md).
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
 /// Index of a transfer's copy engine among the engines of its rank. 1 for inward transfers if each direction has its

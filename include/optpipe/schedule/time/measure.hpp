@@ -41,7 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // These kinds make a change even of amount 0: an instant (of length `slack`) may begin with it.
+    // These kinds make a change even of amount 0: an instant (of length `slack`) may begin with such a change.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})
@@ -185,9 +185,8 @@ constexpr duration shortest_computation(const stage_costs& c) {
 
 } // namespace detail
 
-/// The slack for comparisons of times. The slack is relative to the smaller of the last end and the serial time, as the
-/// last end of an invalid schedule may be absurd. As far as precision permits, the slack is at most half of the
-/// shortest computation.
+/// The slack for comparisons of times. The slack is relative to min(last end, serial time), as an invalid schedule may
+/// end absurdly late. As far as precision permits, the slack is at most half of the shortest computation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {

@@ -69,7 +69,7 @@ private:
 /// An order that is prepared to run many times with different durations.
 ///
 /// Like `simulate`, each run starts every operation as early as possible in the given order. For `span`, the warm-up is
-/// postponed to fit the random durations, which a real run doesn't know beforehand. Borrows the problem.
+/// postponed to fit the random durations. A real run doesn't know these durations beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.
