@@ -24,8 +24,8 @@ public:
         for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
-    /// Adds (total transfer time) ≤ C − head − tail for each engine. For a makespan, each link has this row, too. The
-    /// head ends with the first forward, and the tail begins with the last gradient.
+    /// Adds (total transfer time) ≤ C − head − tail for each engine. If the objective is a makespan, adds the same row
+    /// for each link. The head ends with the first forward, and the tail begins with the last gradient.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
         for (const rank r : t_.problem().graph.all_ranks())

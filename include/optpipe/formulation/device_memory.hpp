@@ -12,7 +12,7 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Memory of stashes
+/// Limits device memory at every event that raises it (README, equation 7; io/README.md, rule 8). Memory of stashes
 /// rises only at the start of an F, a reload, a recomputation, or an I with extra memory.
 ///
 /// Memory of F counts from the start of F, and restored memory from the start of the recomputation. Memory that I
@@ -202,7 +202,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is certainly on the host: its offload has ended, and its reload hasn't started.
+    /// Whether the stash of y is certainly on the host: offloaded, and not yet being reloaded.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);

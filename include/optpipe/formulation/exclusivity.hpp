@@ -27,7 +27,8 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 }
 
 /// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 for any two computations of a rank (README, equation 3). Each pair
-/// of computations with an unknown order has one variable. Ω is as small as the time windows of a and b allow.
+/// of computations with an unknown order has one variable. The number Ω is as small as the time windows of a and b
+/// allow.
 ///
 /// Two weight gradients of a stage share the order variable of their input gradients (`microbatch_order`). The forwards
 /// of two microbatches have the same order variable on all stages of a group.

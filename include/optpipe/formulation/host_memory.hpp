@@ -10,7 +10,7 @@
 namespace optpipe::formulation {
 
 /// Limits host memory at the start of every offload (io/README.md, rule 9). The offloaded stash must fit beside all
-/// stashes that were offloaded earlier and haven't been reloaded yet.
+/// stashes on the host.
 class host_memory {
 public:
     explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}

@@ -25,9 +25,9 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank in a schedule without needless idle time and with an objective of at most `horizon`. For
-/// `span`, each rank runs for at most `horizon`. If rank r gets its first F from rank q, rank r starts before rank q
-/// ends: a gradient returns from r to q. Thus rank r ends at most `horizon` later than rank q. If the problem isn't
-/// plain, `serial_time` bounds the latest end for `span`.
+/// `span`, each rank runs for at most `horizon`. If rank r gets its first F from rank q, a gradient returns from r to
+/// q, and r starts before q ends. Thus rank r ends at most `horizon` later than rank q. If the problem isn't plain,
+/// `serial_time` bounds the latest end for `span`.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);

@@ -12,11 +12,11 @@ namespace optpipe::formulation {
 /// Whether the operations of each kind and stage run in the order of microbatches.
 ///
 /// *Without transfers, the order excludes no optimum.* All microbatches cost the same. Any schedule can be renumbered:
-/// microbatch k gets the k-th F, gradient and W of every stage. The first k forwards of a stage have k predecessors,
-/// which end before the k-th forward starts. Thus the k-th forward of the previous stage ends in time for the k-th
-/// forward of the stage. Likewise, the k-th gradient of a stage follows its k-th forward and the next stage's k-th
-/// gradient. The k-th weight gradient starts after the k-th input gradient. Memory depends only on how many operations
-/// of each kind have begun or ended. Thus the renumbered schedule is valid with the same times.
+/// microbatch k gets the k-th F, gradient and W of every stage. The first k forwards of a stage have k different
+/// predecessors, all of which end before the k-th forward starts. Thus the k-th forward of the previous stage ends in
+/// time for the k-th forward of the stage. Likewise, the k-th gradient of a stage follows its k-th forward and the next
+/// stage's k-th gradient. The k-th weight gradient starts after the k-th input gradient. Memory depends only on how
+/// many operations of each kind have begun or ended. Thus the renumbered schedule is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*: a transfer belongs to one stash. For example, let microbatch A
 /// be the first to run forward and the last to run backward on every stage. One transfer pair per stage keeps A's stash

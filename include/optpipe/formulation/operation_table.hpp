@@ -28,10 +28,10 @@ inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is an I followed directly by its W. Proof that splitting is never worse if `weight_stash` is at most
-/// `activation`: the rank needs the same time and no more memory, and passes its gradient on earlier. If `weight_stash`
-/// is larger, I and W may need too much memory, and the model also allows one B (`may_be_full`). A constraint excludes
-/// B if the problem forbids full backwards.
+/// A full backward is an I followed directly by its W. Splitting is never worse if `weight_stash` is at most
+/// `activation`. Proof: a split backward needs the same time and no more memory, and passes its gradient on earlier. If
+/// `weight_stash` is larger, I and W may need too much memory, and the model also allows one B (`may_be_full`). A
+/// constraint excludes B if the problem forbids full backwards.
 ///
 /// The model leaves out the storage options that no stage needs (`needed_options`).
 class operation_table {

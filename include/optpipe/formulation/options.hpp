@@ -23,7 +23,7 @@ struct strengthenings {
     bool load = true;
     /// The step ends no earlier than an operation plus all its successors on the rank (Zero Bubble).
     bool tails = true;
-    /// A short makespan needs a minimum number of offloaded stashes, by memory × time.
+    /// By memory × time, a short makespan needs a minimum number of offloaded stashes.
     bool memory_area = true;
     /// All transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;

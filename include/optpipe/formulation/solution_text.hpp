@@ -15,8 +15,8 @@ namespace optpipe::formulation {
 /// Values of variables by name. Variables that a solver doesn't list are 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
-/// The values in a solver's solution file. `columns` are the names of the model's first variables. GLPK's files need
-/// `columns`, as they only number the variables. Throws `input_error` if the text isn't a solution file, or has no
+/// The values in a solver's solution file. `columns` are the names of the model's first variables. GLPK's files only
+/// number the variables, and need `columns`. Throws `input_error` if the text isn't a solution file, or has no
 /// solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
                                           const std::vector<std::string>& columns = {});

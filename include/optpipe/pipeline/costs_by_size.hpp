@@ -18,8 +18,8 @@ class costs_by_size {
 public:
     /// `measured` contains one problem per microbatch size, for at least two sizes. Problems with different microbatch
     /// sizes have different numbers of microbatches. Throws `error` if a problem isn't plain. Throws `input_error` for
-    /// fewer than two sizes. Problems may differ only in costs, limits and the number of microbatches; otherwise, the
-    /// constructor throws `input_error`.
+    /// fewer than two sizes. Throws `input_error` if the problems differ in more than costs, limits and the number of
+    /// microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
     /// The problem with this number of microbatches. Contract: the number is above 0.

@@ -240,7 +240,7 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each row gives options with and without transfers, which recompute inside or ahead of the backward
+    /// Each row gives options that recompute inside or ahead of the backward, with and without transfers
     /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);

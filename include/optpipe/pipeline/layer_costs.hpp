@@ -96,7 +96,8 @@ namespace detail {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// Sums the options that have the same name in both lists. Two options aren't summed if they `recompute_differently`.
+/// Sums the options that have the same name in both lists. Skips pairs of options that recompute differently
+/// (`recompute_differently`).
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -124,8 +125,8 @@ namespace detail {
 /// `p.memory_limit` is the devices' memory. The static memory of each rank's layers is subtracted. Costs and storage of
 /// `p` are replaced.
 ///
-/// Contract: `counts` has one entry per stage. Σ `counts` is the number of layers. The layers of each stage have at
-/// least one storage option in common.
+/// Contract: `counts` has one entry per stage, and the sum of its entries is the number of layers. The layers of each
+/// stage have at least one storage option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe

@@ -18,7 +18,7 @@ namespace optpipe::detail {
 /// 0 is empty. A cut's index is above the indices of its proper subsets.
 class layer_cuts {
 public:
-    /// A cut that differs from another cut by one piece, and this piece.
+    /// The neighbour of a cut with one piece more or less, and this piece.
     struct step {
         std::size_t cut = 0;
         std::size_t piece = 0;

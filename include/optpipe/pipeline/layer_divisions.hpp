@@ -42,7 +42,7 @@ public:
     /// Whether `each` is one of the possible divisions. Contract: `each` has one cut per stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
     /// A division in which each stage s has about `counts[s]` layers. The cuts are chosen from the first stage on. The
-    /// cut for stage s has a number of layers as close as possible to counts[0] + … + counts[s]. Contract: `exist()`.
+    /// cut for stage s comes as close as possible to counts[0] + … + counts[s] layers. Contract: `exist()`.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const;
     /// The stage of each layer.
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const;
@@ -53,7 +53,7 @@ public:
         if (exist()) visit(each, stop, look);
     }
     /// Calls `look(neighbour)` for every division that differs from `of` by one moved piece. Ends early if `stop()`
-    /// returns true. A piece that can't pass a stage stays in that stage, and another piece moves on.
+    /// returns true.
     template <class Look> void for_each_neighbour(const layer_division& of, stop_check stop, const Look& look) const {
         for (std::size_t from = 0; from < stages(); ++from)
             for (std::size_t to = 0; to < stages() && size_of(of, from) > 1; ++to) {

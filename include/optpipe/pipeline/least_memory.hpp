@@ -125,8 +125,8 @@ private:
         states.resize(most_states_);
         return true;
     }
-    /// Drops each state that another state dominates. A state dominates another if no amount of it is larger. Takes O(n
-    /// log n) comparisons.
+    /// Drops each state that another state dominates. A state dominates another if none of its amounts is larger. Takes
+    /// O(n log n) comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;

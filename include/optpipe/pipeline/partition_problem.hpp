@@ -28,8 +28,8 @@ struct partition_problem {
     /// The edges between layers, each pair of layers at most once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that must be in the same stage. Layers on a path of edges between two layers of a list
-    /// are in the stage of the list, too.
+    /// Each list names layers that must be in the same stage. Layers on a path of edges between two listed layers are
+    /// in the same stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank. The durations on a rank are divided by its speed. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
@@ -46,7 +46,7 @@ struct partition_problem {
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
 /// once to each stage that needs the output. Among a layer's edges to one stage, only the largest `size` and the
 /// largest `held` count. The `size` and the `held` of an edge between stages are sums over the sending layers. Pairs of
-/// stages that save time are added, if layers communicate or have measured pairs (`layer_pairing`).
+/// stages that save time are added (`layer_pairing`).
 ///
 /// Contract: `p` is valid, and `pipeline` is the index of one of its pipelines. Every stage has a layer, and no edge
 /// leads to an earlier stage.

@@ -246,8 +246,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// The mean time that the busiest rank needs for one microbatch. The interval between two equal microbatches can't
-    /// be shorter than this time.
+    /// The mean time that the busiest rank needs for one microbatch. A lower bound on the interval between two equal
+    /// microbatches.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())

@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// Puts the same number of layers on each stage. The remaining layers go to the first stages, one to each.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage have this many layers fewer than each other stage. The papers use 1, which makes up
-    /// for the embedding and the output layer.
+    /// The first and the last stage have this many layers fewer than the stages between them. The papers use 1, which
+    /// makes up for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -85,7 +85,7 @@ template <class Split = even_layers> struct transformer {
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
     /// number.
     std::size_t tensor_parallel = 1;
-    /// Size of the vocabulary, for the output layer on the last stage. If it is 0, there is no output layer.
+    /// Size of the vocabulary, for the output layer on the last stage. If 0, there is no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
     /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
@@ -132,7 +132,7 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each row gives options with and without transfers, which recompute inside or ahead of the backward
+    /// Each row gives options that recompute inside or ahead of the backward, with and without transfers
     /// (`usual_storage`). The stash of the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));

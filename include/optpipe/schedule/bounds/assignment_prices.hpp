@@ -46,7 +46,7 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
 }
 
 /// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. For a square table, the sum of the
-/// prices is minimal: the gain of the best assignment. O(n³) for n rows or columns.
+/// prices equals the gain of the best assignment. O(n³) for n rows or columns.
 [[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
     const std::size_t n = std::max(of.rows, of.columns);
     const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };

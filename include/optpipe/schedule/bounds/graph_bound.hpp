@@ -10,9 +10,9 @@ namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs. The bound is
 /// Carlier's bound on one rank's operations minus the most time that pairs save (`pair_bound`). For the objective
-/// `span`, only the rank's work counts. Memory is ignored, except for the number of forwards before a paired rank's
-/// first backward. Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has
-/// more than 256 forwards or backwards.
+/// `span`, only the rank's work counts. Memory only limits the number of forwards before the first backward, on ranks
+/// with pairs. Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has more
+/// than 256 forwards or backwards.
 [[nodiscard]] duration graph_bound(const problem& p);
 /// `graph_bound` for a problem with static extents.
 template <pipeline_graph Graph>

@@ -47,7 +47,7 @@ private:
         std::size_t x = 0;
         std::size_t k = 0;
     };
-    /// For each kind of one stage, the number of operations before a given operation.
+    /// For each kind of operation of one stage, the number of operations before a given operation.
     struct amounts {
         std::size_t forwards = 0;
         std::size_t gradients = 0;

@@ -37,7 +37,7 @@ public:
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * most_ + k];
     }
-    /// Number of operations of chain y that may come before operation k of chain x, by the last `mirror`.
+    /// Number of operations of chain y that may come before operation k of chain x, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }

@@ -31,10 +31,10 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
     return {count, full ? std::min(c.backward_weight, c.backward_input) : duration{}};
 }
 
-/// With room for k stashes, the (i + k)-th forward starts after the i-th gradient. The i-th gradient ends at least a
-/// lifespan after the start of the i-th forward: one of the first i gradients belongs to the i-th forward or a later
-/// one. Thus every round of k microbatches takes at least a lifespan. The bound only applies to stages without
-/// offloading. Each stage counts as if it had its rank's memory to itself.
+/// With room for k stashes, the (i + k)-th forward starts after the i-th gradient. One of the first i gradients belongs
+/// to the i-th forward or a later one. Thus the i-th gradient ends at least a lifespan after the i-th forward starts.
+/// Thus every round of k microbatches takes at least a lifespan. The bound only applies to stages without offloading.
+/// Each stage counts as if it had its rank's memory to itself.
 ///
 /// O(microbatches). The bound is 0 if all stashes fit in memory.
 template <pipeline_graph Graph>

@@ -48,11 +48,11 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 
 } // namespace detail
 
-/// A problem in which stashes are kept or offloaded as a whole (`is_described_by_costs`). Its optimum is at most the
-/// optimum of `p`. A stage is unchanged if its costs already describe its options. Proof: a valid schedule of `p` stays
-/// valid if recomputation is removed, and gradients, offloads and reloads get the least duration of any option.
-/// Shortened gradients and reloads keep their start, and shortened offloads keep their end. The new problem counts no
-/// more memory than the schedule of `p` holds:
+/// A problem in which stashes are kept or offloaded as a whole (`is_described_by_costs`). The optimum of the result is
+/// at most the optimum of `p`. A stage is unchanged if its costs already describe its options. Proof: a valid schedule
+/// of `p` stays valid if recomputation is removed, and gradients, offloads and reloads get the least duration of any
+/// option. Shortened gradients and reloads keep their start, and shortened offloads keep their end. The new problem
+/// counts no more memory than the schedule of `p` holds:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.

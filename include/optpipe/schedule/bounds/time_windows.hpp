@@ -11,7 +11,7 @@
 namespace optpipe {
 
 /// Least times before and after each operation of one kind on one stage. `head[m]` is the least time before the m-th
-/// operation starts. `tail[m]` is the least time after its end.
+/// operation starts. `tail[m]` is the least time after the m-th operation ends.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};

@@ -114,12 +114,12 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 ///
 /// The warm-up is postponed. Transfers are placed around the timed computations, in alternating slots of the copy
 /// engines and links. Transfers have no slots if their times differ, or if slots save less memory. Stashes that
-/// couldn't be reloaded in time stay on the device. Tight limits of device or host change four things: offloads come
-/// earlier, reloads come later, more stashes of the stages are offloaded, and computations wait. Without limits,
-/// transfers never delay anything.
+/// couldn't be reloaded in time stay on the device. Under tight limits of device or host, offloads come earlier,
+/// reloads come later, more stashes are offloaded, and computations wait. Without limits, transfers never delay
+/// anything.
 ///
 /// Needs loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
-/// offloading. Supports any costs and any number of ranks, of ranks per link and of microbatches. Stages that can't be
+/// offloading. Supports any costs, and any numbers of ranks, ranks per link, and microbatches. Stages that can't be
 /// offloaded are allowed.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";

@@ -39,14 +39,14 @@ struct v_search_parameters {
     /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Pulling operations into gaps may use effort / `squeezing_part`. The search from its results may use as much
-    /// again. One pull takes as long as `fillings_per_squeeze` fillings with weight gradients.
+    /// Pulling operations into gaps may use effort / `squeezing_part`. The search from the pulled orders may use the
+    /// same effort. One pull takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
     /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort.
     std::size_t improving_part = 3;
-    /// The local search starts from `kept` orders. After operations are pulled into gaps, it starts from
-    /// `kept_squeezed` orders.
+    /// The local search starts from `kept` orders. After operations are pulled into gaps, `kept_squeezed` orders are
+    /// used.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch. A block with the longest period needs about half of the

@@ -19,9 +19,9 @@
 namespace optpipe {
 namespace detail {
 
-/// Switches of ZB-V's heuristic. One switch allows a weight gradient longer than the gap before a forward. The other
-/// switch allows one before the gradient of a rank's second stage. A weight gradient longer than the gap runs only on
-/// the rank that has idled longest.
+/// Switches of ZB-V's heuristic. `fill_before_forward` lets a weight gradient longer than the gap run before a forward.
+/// `fill_before_gradient` lets a weight gradient longer than the gap run before a gradient of the rank's second stage.
+/// A weight gradient longer than the gap runs only on the rank that has idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;

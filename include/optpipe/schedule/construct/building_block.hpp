@@ -33,9 +33,9 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Puts every W on the first cell after its I that is free in all repetitions. The weight gradients are placed in the
-/// order of their input gradients. Returns false if a W finds no free cell. A free cell is certain with one microbatch
-/// per group and enough cells. Contract: F and I don't collide.
+/// Puts every W on the first cell after its I that no repetition uses. The weight gradients are placed in the order of
+/// their input gradients. Returns false if a W finds no free cell. A free cell is certain with one microbatch per group
+/// and enough cells. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);

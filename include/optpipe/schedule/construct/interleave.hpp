@@ -58,8 +58,8 @@ template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std:
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at position `at` of a lane, and an input of it that isn't done yet. If the position has a pair, the
-/// operation is the part that lacks an input. The input is empty if the operation or the pair is ready.
+/// The operation at position `at` of a lane, and one of its missing inputs. If the position has a pair, the operation
+/// is the part that lacks an input. The input is empty if the operation or the pair is ready.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>
 missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {

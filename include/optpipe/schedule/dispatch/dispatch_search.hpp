@@ -72,7 +72,7 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// The walk draws depths from 1, 1.25, 1.5, …, shares from 0, 0.25, 0.5, …, and integers for stagings and leads.
-    /// `depth_quarters` and the next three members are numbers of values to draw from, from the least on.
+    /// `depth_quarters` and the next three members count the values to draw from, least first.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -74,9 +74,9 @@ private:
         }
         return moved;
     }
-    /// The first operation from the i-th on that can run in the gap before the i-th. Only the next operation of each
-    /// kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F, I and W of four
-    /// microbatches).
+    /// The index of the first operation, from i on, that can run in the gap before operation i. Only the next operation
+    /// of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F, I and W of
+    /// four microbatches).
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;

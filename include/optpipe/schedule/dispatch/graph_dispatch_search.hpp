@@ -167,9 +167,9 @@ private:
     /// the middle. All stages use the storage option with the same number, and every number is tried. A run that gets
     /// stuck is repeated as a careful run. With the longest in the middle, orders were 1.4 % shorter in the mean than
     /// with the longest first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). The gain was 5
-    /// to 8 % in v pipelines with loose memory limits, and −2 % in the worst setting. Careful runs at once were
-    /// compared with careful runs at the end, on 60 problems. Careful runs at once gave orders 1.8 % shorter after 0.3
-    /// s (five shorter, none longer), and equal orders after 1 s.
+    /// to 8 % in v pipelines with loose memory limits, and −2 % in the worst setting. On 60 problems, stuck runs were
+    /// repeated at once, or as careful runs at the end. Repeating stuck runs at once made orders 1.8 % shorter after
+    /// 0.3 s (five shorter, none longer), and equal after 1 s.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();

@@ -177,7 +177,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Starts the possible pair that saves time and whose gradient comes first.
+    /// Among all possible pairs that save time, starts the pair with the first gradient.
     bool start_pair(rank r) {
         std::optional<possible_pair> best;
         for (const stage b : stages_of_[r])

@@ -24,7 +24,7 @@ namespace optpipe {
 struct lane_search_parameters {
     /// `lane_search` ends after this number of failures since the last improvement.
     std::size_t most_failures = 1000;
-    /// One in `kept_of_harmless` swaps that worsen the order but not the objective is kept, to leave local optima.
+    /// To leave local optima, one in `kept_of_harmless` swaps is kept if it worsens the order but not the objective.
     std::size_t kept_of_harmless = 16;
 };
 

@@ -18,8 +18,8 @@ public:
     OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     [[nodiscard]] constexpr memory_size limit() const { return limit_; }
-    /// The first time at which `amount` fits, at or after both `t` and the last `advance`. Unlimited if the known
-    /// releases don't free enough memory.
+    /// The first time from `t` and the last `advance` on at which `amount` fits. Unlimited if the known releases don't
+    /// free enough memory.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
         auto level = level_ + amount;
         t = std::max(t, now_);

@@ -33,7 +33,7 @@ template <pipeline_graph Graph>
 }
 
 /// Returns the input of `op` that belongs to the same stage and microbatch. A gradient waits for the stash's
-/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, the
+/// recomputation. Without a recomputation, the gradient waits for the reload. Without a recomputation and a reload, the
 /// gradient waits for the forward.
 ///
 /// The inputs of an operation are defined by rules 2, 3, 5 and 6 of a valid schedule (io/README.md). All other inputs

@@ -12,8 +12,8 @@ namespace optpipe {
 /// (io/README.md).
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// Index of a transfer's copy engine among the engines of its rank. 1 for inward transfers if each direction has its
-/// own engine, and 0 otherwise.
+/// Index of a transfer's copy engine among the engines of its rank. The index is 1 for inward transfers if each
+/// direction has its own engine, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;

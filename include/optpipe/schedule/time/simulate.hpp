@@ -21,8 +21,8 @@
 namespace optpipe {
 
 /// Places operations one after the other. Each operation starts as early as the rules of a valid schedule
-/// (io/README.md) and earlier calls allow. Operations that share a lane, a link or a memory keep the order of the
-/// calls. A pair is placed by the call for its second part. O(1) amortized per operation.
+/// (io/README.md) and all placed operations allow. Operations that share a lane, a link or a memory keep the order of
+/// the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input, which is `op` or, if `op` is ready, the first part of its pair.
+    /// Returns `op` if it lacks an input, and otherwise the first part of its pair.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
