@@ -18,10 +18,8 @@ namespace optpipe::formulation {
 /// stage's k-th gradient. The k-th weight gradient starts after the k-th input gradient. Memory depends only on how
 /// many operations of each kind have begun or ended. Thus the renumbered schedule is valid with the same times.
 ///
-/// *With transfers, the order may exclude all optima*: a transfer belongs to one stash. For example, let microbatch A
-/// be the first to run forward and the last to run backward on every stage. One transfer pair per stage keeps A's stash
-/// on the host nearly all of the time. If microbatches kept their order, the stash offloaded first would be reloaded
-/// first. Two statements hold in spite of transfers:
+/// *With transfers, the order may exclude all optima*: a transfer belongs to one stash. Two statements hold in spite of
+/// transfers:
 /// - Microbatches may be numbered in the order of the forwards on stage 0.
 /// - Weight gradients of split backwards follow the order of input gradients, as weight stashes are alike.
 ///

@@ -194,11 +194,10 @@ private:
     }
     /// Places the zero-length transfers of a stage. If overtaking is allowed, both transfers of a stash come at the end
     /// of F. If microbatches keep their order, zero-length transfers keep this order, too. An offload comes at the
-    /// later of two times: the end of F, and the end of the previous offload. An offload never lies within a reload of
-    /// an earlier microbatch: it moves to the end of this reload. A zero-length reload comes at the later of two times:
-    /// its offload, or the end of the previous reload. Thus the zero-length transfers keep their order, and don't lie
-    /// within real transfers of the stage. If transfers are pooled, the zero-length transfers come last, at the start
-    /// of the last gradient.
+    /// later of two times: the end of F, and the end of the previous offload. An offload that would lie within a reload
+    /// of an earlier microbatch moves to the end of this reload. A zero-length reload comes at the later of two times:
+    /// its offload, or the end of the previous reload. If transfers are pooled, the zero-length transfers come last, at
+    /// the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

@@ -21,8 +21,7 @@ namespace optpipe::formulation {
 /// dropped.
 void name_transfers(const operation_table& t, plan_times& times);
 
-/// The schedule with the plan's order and the earliest times (`time_order`). Refused if the plan's times are
-/// inconsistent.
+/// The schedule with the plan's order and the times of `time_order`. Refused if the plan's times are inconsistent.
 [[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
 /// The schedule that a feasible point of the model represents. A point of a pooled model may not represent a schedule.
 [[nodiscard]] outcome<schedule> schedule_of(const formulated& f, std::span<const double> values);

@@ -11,8 +11,7 @@
 
 namespace optpipe::formulation {
 
-/// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and memory are linear
-/// in x (`amount`), so every family of constraints supports any list of options.
+/// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage.
 ///
 /// A cell has a recomputation if any option of its stage has one. An absent recomputation has length 0 and comes just
 /// before its gradient. Thus the computations of a rank are always totally ordered, and rows about this order remain

@@ -132,8 +132,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The states that no other kept state dominates, if host memory is ignored. The higher the peak of a state in
-        // `steps`, the less memory it leaves on the device.
+        // The states that no other kept state dominates, if host memory is ignored. States in `steps` with higher peaks
+        // leave less memory on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,

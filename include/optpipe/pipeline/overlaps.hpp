@@ -22,8 +22,7 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A forward and a backward of one rank that can run as one operation. A pair usually takes less time than its two
-/// operations in succession.
+/// A forward and a backward of one rank that can run as one operation.
 struct overlap {
     stage forward{};
     stage backward{};
@@ -47,8 +46,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair of the forward on stage `forward` and the backward of this kind on stage `backward`. Null if there is
-    /// no such pair. Calling `add` invalidates the pointer.
+    /// The pair of the forward on stage `forward` and the backward of this kind on stage `backward`. Null if the list
+    /// lacks this pair. Calling `add` invalidates the pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;

@@ -133,8 +133,8 @@ private:
     double end_ = 0.0;
 };
 
-/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of this length. Lengths
-/// and ends are relative to the sequence for which the stages' costs are given.
+/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of length `length`.
+/// Lengths and ends are relative to the sequence for which the stages' costs are given.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
                                                                             const Share& attention_share, std::size_t k,
@@ -245,7 +245,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths. Its quadratic work is the sum of their squares.
+/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for one document of the
 /// microbatches' mean length.

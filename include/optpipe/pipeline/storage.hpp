@@ -29,8 +29,8 @@ struct storage_option {
     /// something is recomputed. `held` must be set; `keep_stash` sets it to the activation. In files, the default is
     /// the activation.
     memory_size held = memory_size::unlimited();
-    /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
-    /// operation.
+    /// Duration of the operation that restores the whole activation before the backward. 0 if nothing is recomputed
+    /// ahead of the backward.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward holds at
     /// most the larger of `held` and the weight stash.

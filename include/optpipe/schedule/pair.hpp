@@ -20,7 +20,7 @@ namespace optpipe {
 /// `(2F5;3B1)OVERLAP_F_B`.
 ///
 /// In an order, the parts of a pair are neighbours on their rank's compute lane. In a schedule, both parts have the
-/// times of the pair. A pair occupies the lane once. All other properties of a pair follow from its parts.
+/// times of the pair. A pair occupies the lane once.
 struct operation_pair {
     operation forward{};
     operation backward{};

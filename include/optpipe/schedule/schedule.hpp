@@ -80,8 +80,7 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 /// For each rank, a list of its operations by start, including transfers.
 ///
 /// A synchronous loop can run its rank's list one operation at a time. The loop must post sends asynchronously, because
-/// two neighbours may both send first. The loop stays within the plan's memory, but computes nothing during transfers.
-/// For an asynchronous loop, see `lower` and `issue_order`.
+/// two neighbours may both send first. For an asynchronous loop, see `lower` and `issue_order`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);

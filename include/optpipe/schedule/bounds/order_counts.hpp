@@ -11,9 +11,8 @@
 namespace optpipe::detail {
 
 /// The known order of the operations on one device. Stores how many operations of each chain must come before each
-/// operation. As chains are ordered, the operations counted are the first ones of their chain. Side 1 is reversed: its
-/// operation k is operation n − 1 − k of side 0, for n operations. Side 0 counts the predecessors of an operation, and
-/// side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
+/// operation. Side 1 is reversed: its operation k is operation n − 1 − k of side 0, for n operations. Side 0 counts the
+/// predecessors of an operation, and side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;

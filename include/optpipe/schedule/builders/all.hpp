@@ -106,7 +106,7 @@ template <detail::own_builder Builder>
 namespace optpipe {
 namespace detail {
 
-// The check is here because it would slow down compilation in the builders' headers.
+// Checked here, because checks in the builders' headers would slow down compilation.
 template <class Graph, class... Builders> consteval bool are_builders(const builder_list<Builders...>&) {
     return (schedule_builder<Builders, Graph> && ...);
 }

@@ -48,8 +48,8 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
     { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Whether the builder makes orders for problems that aren't plain: it declares `static constexpr bool any_graph =
-/// true`. For all other builders, `build_schedule` makes the problem plain (`chain_problem`).
+/// Whether the builder makes orders for problems that aren't plain, by `static constexpr bool any_graph = true`. For
+/// all other builders, `build_schedule` makes the problem plain (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
 /// The refusal of a builder that was stopped before it had an order.

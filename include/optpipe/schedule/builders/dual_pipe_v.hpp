@@ -26,8 +26,7 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 /// DualPipeV (DeepSeek-AI, 2025), a schedule for v placement. DualPipeV is DualPipe cut in half, and holds parameters
 /// once. In the steady state, forwards and full backwards of a rank's two stages alternate. Backwards are split only in
 /// the warm-up and the cool-down. A forward and the next backward become a pair if `overlaps` lists this pair. If
-/// `overlaps` doesn't list this pair, the forward runs before the backward. The original schedule uses pairs to hide
-/// the communication of experts.
+/// `overlaps` doesn't list this pair, the forward runs before the backward.
 ///
 /// Supports any number of microbatches. Fewer than 2R microbatches get the order for 2R, without the missing
 /// microbatches. No rank holds more than 2R + 1 stashes of a stage.

@@ -143,8 +143,8 @@ template <pipeline_graph Graph>
 ///
 /// Needs loop placement; supports any number of stages per rank. With one stage per rank (linear placement), the
 /// schedule is 1F1B with split backwards for any group. Supports any number of ranks and microbatches, and any costs
-/// and hops. If backwards can't be split, each B replaces I and W. The memory stays the same, but groups below R take
-/// much more time.
+/// and hops. If backwards can't be split, each B replaces I and W. With full backwards, the memory stays the same, but
+/// groups below R take much more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 

@@ -112,9 +112,8 @@ private:
 
 } // namespace detail
 
-/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Ranks that work at the same
-/// time thus recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded. InfiniPipe also
-/// packs and cuts sequences (`equal_time_slices`).
+/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Diagonals recompute as
+/// little as memory permits. Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
 /// Needs one stage per rank. All stages must share at least two storage options without transfers.
 struct infinipipe_builder {

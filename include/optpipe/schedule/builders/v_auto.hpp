@@ -268,8 +268,7 @@ private:
                                             [](const tried& x, const tried& y) { return x.value < y.value; });
         if (one.value < worst->value) *worst = std::move(one);
     }
-    /// Pulls ready operations into the remaining gaps, as in the paper's cool-down. The best results are kept
-    /// separately, as further starting points.
+    /// Pulls ready operations into the remaining gaps, as in the paper's cool-down.
     constexpr void squeeze(const compute_lanes& lanes) {
         if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
         squeezing_ += with_.fillings_per_squeeze * operations();

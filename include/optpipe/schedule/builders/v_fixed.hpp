@@ -40,9 +40,9 @@ template <pipeline_graph Graph>
     return static_cast<std::size_t>(most + 0.5);
 }
 
-/// The best order that repeats a given block for v placement. The block has no weight gradients, but free cells for
-/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of
-/// each rank is at most the peak of the repeated block over all ranks.
+/// The best order that repeats a given block for v placement. The block has free cells in place of weight gradients.
+/// Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of each rank
+/// is at most the peak of the repeated block over all ranks.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

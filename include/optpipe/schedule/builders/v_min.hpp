@@ -26,7 +26,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
 }
 
 /// V-Min (Controllable Memory), a schedule for v placement. A rank holds ⌊(R + 4)/3⌋ stashes for each of its two
-/// stages. If T_F = T_I = T_W, the bubble is about two thirds of that of 1F1B. If T_F, T_I and T_W differ, every
+/// stages. If T_F = T_I = T_W, the bubble is about two thirds of 1F1B's bubble. If T_F, T_I and T_W differ, every
 /// microbatch adds to the bubble. Supports any number of ranks and microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";

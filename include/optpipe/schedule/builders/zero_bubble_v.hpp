@@ -165,9 +165,8 @@ private:
         return true;
     }
 
-    /// Places one gradient on each rank. The gradient is that of the rank's first stage or of its second stage. The
-    /// gradients of first stages are placed first, from the last rank back to the first. The gradients of second stages
-    /// follow.
+    /// Places one gradient on each rank. The gradients of first stages are placed first, from the last rank back to the
+    /// first. The gradients of second stages follow.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -277,8 +276,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. The previous run determines how long a rank may idle: the
-    /// longest idle time of any rank minus the rank's own idle time.
+    /// Repeats runs as long as the longest idle time falls. A rank may idle for (longest idle time of any rank) − (its
+    /// own idle time), both in the previous run.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

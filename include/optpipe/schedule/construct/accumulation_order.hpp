@@ -19,8 +19,7 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 
 /// A valid schedule with the accumulation order `wanted`. The order is reached by swapping the microbatches of weight
 /// gradients of the same stage. A swap keeps all times if all stashes of the stage use one storage option. Empty if
-/// swaps can't reach the wanted order. The reason may be the position of a full backward, a late input gradient, or a
-/// lack of memory.
+/// swaps can't reach the wanted order.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 

@@ -226,8 +226,8 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes at once. If not all changes are possible together, each half of them is tried separately.
-    /// Halving takes few trials if nearly all changes are possible.
+    /// Applies all changes at once. If the changes aren't possible together, each half is tried separately. Halving
+    /// takes few trials if nearly all changes are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;

@@ -21,7 +21,7 @@ namespace optpipe {
 
 /// The problem for forwards alone. No stage has a backward, and nothing is stashed, offloaded or recomputed. Attention
 /// keys and values remain until their sequence has left the stage. The memory of an edge is held until the stage at its
-/// end has used the data. Schedules of this problem can be planned, measured and drawn as usual.
+/// end has used the data.
 [[nodiscard]] problem forward_problem(problem p);
 
 /// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.

@@ -107,9 +107,8 @@ private:
     }
 
     /// As published, stashes that are needed within three round trips stay on the device. If the stashes on the device
-    /// don't fit, all stashes that can be reloaded in time are offloaded. If computations wait for transfers, a plan's
-    /// order matters, but not its times. The plan is slowed down until all transfers are in time, which is better than
-    /// dropping transfers.
+    /// don't fit, all stashes that can be reloaded in time are offloaded. If computations wait for transfers, the plan
+    /// is slowed down until all transfers are in time.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);

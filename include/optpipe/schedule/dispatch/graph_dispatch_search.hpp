@@ -91,8 +91,7 @@ public:
             anneal(best, value);
     }
     /// A search for a short time. Tries the values of one parameter at a time, and then anneals. The first trial uses
-    /// the order `entering`, in which slices of one sequence are consecutive. `entering` may come from a good plan for
-    /// another draw of the microbatches.
+    /// the order `entering`, in which slices of one sequence are consecutive.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();

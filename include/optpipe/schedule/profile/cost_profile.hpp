@@ -145,8 +145,7 @@ private:
         return found;
     }
     /// The slowness of each step. The slowness is the median ratio of the operations in the step. An operation's ratio
-    /// is its duration in this step over its median duration in all steps. The slowness doesn't depend on which ranks
-    /// were measured.
+    /// is its duration in this step over its median duration in all steps.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

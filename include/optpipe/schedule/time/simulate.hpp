@@ -427,7 +427,6 @@ template <pipeline_graph Graph>
 /// Postpones the forwards before each rank's first backward as far as later operations allow. Nothing else changes. On
 /// a rank without backwards, the last operation stays in place. A forward stays in place if its end frees memory that
 /// another operation may need. A rank that starts later is engaged for a shorter time, and holds stashes for less time.
-/// PipeOffload also postpones the warm-up before it places transfers.
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);
