@@ -12,21 +12,20 @@
 
 namespace optpipe::formulation {
 
-/// Constraints on sums over the entire step: memory × time on a rank, and transfer time on an engine or a link.
+/// Adds rows on sums over the entire step: memory × time per rank, and transfer time per engine or link.
 class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). The first row
-    /// counts each stash up to the end of its gradient. If backwards are split, a second row counts each stash up to
-    /// the end of its W.
+    /// Adds Σ (least memory × time of a stash) ≤ (capacity for stashes)·(C − head − tail). The first row counts each
+    /// stash up to the end of its gradient. If backwards are split, a second row counts each stash up to the end of W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
-    /// Adds (total duration of transfers) ≤ C − head − tail for each engine and, if the objective is a makespan, for
-    /// each link. The head lasts until the first forward ends, and the tail begins when the last gradient starts.
+    /// Adds (total transfer time) ≤ C − head − tail for each engine. If the objective is a makespan, adds the same row
+    /// for each link. The head ends with the first forward, and the tail begins with the last gradient.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
         for (const rank r : t_.problem().graph.all_ranks())
@@ -80,9 +79,8 @@ private:
             d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
-    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least as long
-    /// as on an empty pipeline. The offloaded part takes memory until the end of the offload, and again from the start
-    /// of the reload.
+    /// A stash takes memory of its rank from the start of F to the end of I. The time from F to I is at least the time
+    /// on an empty pipeline. The offloaded part is absent between the end of the offload and the start of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;

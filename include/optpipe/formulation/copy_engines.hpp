@@ -16,8 +16,7 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// Whether other rows already imply the order of two transfers. The transfers belong to one stash or, without
-/// overtaking, to one stage.
+/// Whether other rows already imply the order of two transfers.
 inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;
@@ -28,7 +27,7 @@ inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) 
     return t.microbatch_of(out) < t.microbatch_of(in); // whether the reload comes before the later microbatch's offload
 }
 
-/// Whether transfer a can come before transfer b if both take place.
+/// Whether transfer a can come before transfer b.
 inline bool fits(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto first = [&](operation_id x) { // the earliest end
@@ -51,8 +50,8 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
         if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
-    // If a stage keeps the order of microbatches, zero-length transfers of kept stashes keep this order, too. A
-    // zero-length transfer always has a place between two transfers of the stage.
+    // If a stage keeps the order of microbatches, zero-length transfers keep this order, too. A zero-length transfer
+    // always has a place between two transfers of the stage.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);

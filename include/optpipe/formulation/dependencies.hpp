@@ -6,9 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and similar rows (README, equation 2), and rows for the known order of any
-/// two consecutive operations of a rank. If a backward is full, its gradient is sent only at the end of W, which is T_W
-/// after the end of I.
+/// Adds E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and similar rows (README, equation 2). Consecutive operations of a rank with
+/// a known order also get a row. A full backward sends its gradient at the end of W, which is T_W after the end of I.
 inline void add_dependencies(model_builder& d) {
     const auto& t = d.operations();
     for (const auto& arc : d.precedences().arcs()) {

@@ -12,22 +12,18 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). The device memory of
-/// stashes rises only at the start of a forward, a reload or a recomputation, and at the start of an I whose
-/// `weight_stash` is larger than the restored stash.
+/// Limits device memory at every event that raises it (README, equation 7; io/README.md, rule 8). Memory of stashes
+/// rises only at the start of an F, a reload, a recomputation, or an I with extra memory.
 ///
-/// The following rules say when memory counts as held. The memory that F holds counts from the start of F, and restored
-/// memory counts from the start of the recomputation. Memory that I releases counts until the end of I, and all other
-/// memory counts until the end of W. Offloaded memory doesn't count from the end of the offload to the start of the
-/// reload. If `weight_stash` is larger than the restored stash, all memory counts until the end of W. The amount by
-/// which `weight_stash` is larger than the restored stash (`extra`) counts from the start of an I that isn't part of a
-/// full backward.
+/// Memory of F counts from the start of F, and restored memory from the start of the recomputation. Memory that I
+/// releases counts until the end of I, and all other memory counts until the end of W. Offloaded memory doesn't count
+/// from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash, all
+/// memory counts until the end of W. `extra` counts from the start of an I that isn't part of a full backward.
 ///
-/// Attention keys and values, and the memory that edges hold, count from the start of the operation that takes the
-/// memory. The memory of keys, values and edges counts until it is freed, maybe by an operation on another rank. Memory
-/// of keys, values and edges rises at the starts of F and gradients.
+/// Memory of attention keys, values and edges counts until it is freed, maybe on another rank. Memory of keys, values
+/// and edges rises at the starts of F and gradients.
 ///
-/// If memory rises at two events at the same time, the second event in the order counts both rises.
+/// If memory rises at two events at one time, the second event counts both rises.
 class device_memory {
 public:
     explicit device_memory(model_builder& d)
@@ -99,7 +95,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may take place before the F with the same index, or after the gradient with the same index.
+        // The m-th pooled transfer may come before the m-th F, or after the m-th gradient.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -113,7 +109,7 @@ private:
         }
         add_what_is_beside(level, r, at);
         const double limit = (t_.problem().memory_limit[r] + t_.memory_slack()).value();
-        // The order variables of transfers don't constrain kept stashes, unless zero-length transfers are ordered, too.
+        // Kept stashes have no transfer order unless zero-length transfers are ordered, too.
         if (t_.is_transfer(at.op) && !points_count(r)) {
             const double room = std::max(0.0, t_.all_memory(r).value() - limit);
             level.total().add(-room).add(room, d_.offloaded(own));
@@ -136,8 +132,7 @@ private:
             level.total().add(-amount, has_freed(by, at));
     }
 
-    /// Adds the memory of a cell. Returns false, and adds nothing, if the F of the cell can't have started before the
-    /// event `at`.
+    /// Adds the memory of a cell. Returns false, and adds nothing, if the cell's F can't have started before `at`.
     bool add_cell(memory_level& level, cell y, event at) {
         const auto f = t_.id(role::forward, y), g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
         const auto begun = has_begun(f, at);
@@ -160,8 +155,7 @@ private:
         if (t_.may_be_full(s)) add_extra(level, y, at);
         return true;
     }
-    /// Adds the extra memory of a cell, times a binary that is at least (I has begun) − (W has ended) − (the backward
-    /// is full).
+    /// Adds the extra memory of a cell times a binary z ≥ (I has begun) − (W has ended) − (the backward is full).
     void add_extra(memory_level& level, cell y, event at) {
         const auto begun = has_begun(t_.id(role::gradient, y), at);
         const auto ended = has_ended(t_.id(role::weight, y), at);
@@ -191,8 +185,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether the memory that b frees, apart from stashes, is certainly free at the event `at`. A gradient that is
-    /// part of a full backward frees its memory when W ends.
+    /// Whether b has certainly freed its memory at the event `at`; stashes don't count. A full backward frees its
+    /// memory at the end of W.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);
@@ -208,7 +202,7 @@ private:
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
         return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
     }
-    /// Whether the stash of y is on the host: its offload has certainly ended, and its reload certainly hasn't started.
+    /// Whether the stash of y is certainly on the host: offloaded, and not yet being reloaded.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
         const auto out = t_.id(role::offload, y), in = t_.id(role::reload, y);

@@ -10,9 +10,9 @@
 
 namespace optpipe::formulation {
 
-/// Adds the variables that all families share, in the same order for all options of the model (E, x and C in the
-/// README). The shared variables are the objective C, the end E of each operation, the storage option of each stash
-/// (x), whether each backward is full, and, for `span`, the first start of each rank.
+/// Adds the variables that all families share, in the same order for all options of the model. The variables are the
+/// objective C, each end E, each storage option x, and each full backward. For `span`, the first start of each rank is
+/// a variable, too.
 inline void add_end_times(model_builder& d) {
     using kind = meaning::kind;
     const auto& t = d.operations();

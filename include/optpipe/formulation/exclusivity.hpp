@@ -8,14 +8,14 @@
 
 namespace optpipe::formulation {
 
-/// Whether both operations are weight gradients of one stage that must follow the order of their input gradients.
+/// Whether a and b are weight gradients of one stage that must follow the order of their input gradients.
 inline bool is_aligned(const operation_table& t, operation_id a, operation_id b) {
     return t.role_of(a) == role::weight && t.role_of(b) == role::weight && t.stage_of(a) == t.stage_of(b) &&
            t.have_equal_weights(t.cell_of(a), t.cell_of(b));
 }
 
-/// Adds the constraint that the weight gradients of two split backwards follow the order of their input gradients.
-/// Needed only if the backwards of the stage may also be full.
+/// The weight gradients of two split backwards follow the order of their input gradients. Needed only if the backwards
+/// of the stage may also be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };
@@ -26,12 +26,12 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     }
 }
 
-/// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), because a rank runs one computation at a
-/// time. Each pair of computations with an unknown order has one variable. The number Ω is as small as the time windows
-/// of the two operations allow.
+/// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 for any two computations of a rank (README, equation 3). Each pair
+/// of computations with an unknown order has one variable. The number Ω is as small as the time windows of a and b
+/// allow.
 ///
-/// Two weight gradients of a stage have the same order variable as their input gradients (`microbatch_order`). The
-/// forwards of two microbatches have the same order variable on all stages of a group.
+/// Two weight gradients of a stage share the order variable of their input gradients (`microbatch_order`). The forwards
+/// of two microbatches have the same order variable on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
     std::map<std::pair<operation_id, operation_id>, literal> of_groups; // the order variables of groups, indexed by two

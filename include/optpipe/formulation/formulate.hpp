@@ -24,11 +24,11 @@ struct formulated {
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether the model has the same optimum as the problem, provided that the optimum is within the horizon. An exact
-    /// model excludes no optimum, and all its solutions are schedules. If a model is neither exact nor pooled, its
-    /// bound doesn't hold for all schedules.
+    /// Whether the model has the same optimum as the problem, if the horizon allows this optimum. An exact model
+    /// excludes no optimum, and all its solutions are schedules. If a model is neither exact nor pooled, its bound
+    /// doesn't hold for all schedules.
     bool is_exact = true;
-    /// Whether the model is a relaxation, so that its bound holds, but its solutions may not be schedules.
+    /// Whether the model is a relaxation: its bound holds, but its solutions may not be schedules.
     bool is_pooled = false;
     double horizon = 0.0;
 
@@ -46,15 +46,13 @@ struct formulated {
 
 namespace detail {
 
-/// Whether the model would certainly be too large. The size is estimated before the model is built, from the number of
-/// pairs of computations on each rank.
+/// Whether the model would certainly be too large. The estimate counts the pairs of computations on each rank.
 [[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
 
 } // namespace detail
 
-/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if the model would be too large, or if
-/// the problem has no model with the wanted rule on overtaking (`has_form`). The model is infeasible if no schedule is
-/// within the horizon.
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if the model would be too large, or can't
+/// have the wanted rule on overtaking. The model is infeasible if no schedule is within the horizon.
 [[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
 
 } // namespace optpipe::formulation

@@ -10,7 +10,7 @@
 namespace optpipe::formulation {
 
 /// Limits host memory at the start of every offload (io/README.md, rule 9). The offloaded stash must fit beside all
-/// stashes that were offloaded earlier and haven't been reloaded yet.
+/// stashes on the host.
 class host_memory {
 public:
     explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -43,8 +43,7 @@ private:
         level.total().add(-room).add(room, d_.offloaded(own));
         d_.add_row(family::host_memory, level.total(), -milp::infinity, limit);
     }
-    /// A literal that is at least 1 if three conditions hold: both stashes are offloaded, the offload of y starts
-    /// before the offload of `own`, and y isn't certainly reloaded before the offload of `own`.
+    /// A literal that is at least 1 if y may be on the host when `own` is offloaded.
     literal is_there(cell y, cell own) {
         const auto left = left_before(y, own);
         const auto back =

@@ -13,8 +13,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't
-/// take place is an instant just before its gradient.
+/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). An absent recomputation is an
+/// instant just before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)
@@ -24,11 +24,10 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
                 [&](const operation& before, duration delay) { known.depend(t.id_of(before), a, delay.value()); });
 }
 
-/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For
-/// `span`, each rank runs for at most `horizon`. If the predecessor of rank r's first F runs on rank q, then rank r
-/// starts before rank q ends, because a gradient returns from r to q. Thus rank r ends at most `horizon` later than
-/// rank q. If the problem isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle
-/// time takes no longer than all operations and messages in succession.
+/// The latest end of each rank in a schedule without needless idle time and with an objective of at most `horizon`. For
+/// `span`, each rank runs for at most `horizon`. If rank r gets its first F from rank q, a gradient returns from r to
+/// q, and r starts before q ends. Thus rank r ends at most `horizon` later than rank q. If the problem isn't plain,
+/// `serial_time` bounds the latest end for `span`.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);

@@ -39,8 +39,8 @@ inline void add_load_rows(model_builder& d) {
     }
 }
 
-/// Adds the tail cut of Zero Bubble's code (README, equation 8): C ≥ E_a + Σ T_b·P_ab + (time after a rank's last
-/// operation).
+/// Adds C ≥ E_a + Σ T_b·P_ab + (time after a rank's last operation), the tail cut of Zero Bubble's code (README,
+/// equation 8).
 inline void add_tail_rows(model_builder& d) {
     const auto& t = d.operations();
     for (const rank r : d.problem().graph.all_ranks()) {

@@ -29,7 +29,7 @@ struct meaning {
         is_full,        ///< whether the backward of the cell `op` is one operation
         chosen,         ///< whether the cell `op` has the storage option `other`
         order,          ///< whether `op` comes before `other`
-        transfer_order, ///< whether `op` comes before `other` if both take place
+        transfer_order, ///< whether `op` comes before `other`, for two transfers
         is_before,      ///< whether `first` comes no later than `then`
         excess,         ///< max(0, constant + the sum of the parts)
         product,        ///< the sum of the parts if `when` holds, 0 otherwise

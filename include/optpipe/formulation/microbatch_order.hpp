@@ -9,33 +9,27 @@
 
 namespace optpipe::formulation {
 
-/// Whether the operations of each kind and stage run in the order of microbatches. The following paragraphs show when
-/// this order excludes no optimum.
+/// Whether the operations of each kind and stage run in the order of microbatches.
 ///
-/// *Without transfers, the order excludes no optimum.* As all microbatches cost the same, any schedule can be
-/// renumbered so that the k-th F, the k-th gradient and the k-th W of every stage belong to microbatch k. The first k
-/// forwards of a stage have k different predecessors on the previous stage, all of which end before the k-th forward
-/// starts. Thus the k-th forward of the previous stage ends in time for the k-th forward of the stage. By the same
-/// argument, the k-th gradient starts after the k-th forward of the stage and the k-th gradient of the next stage. The
-/// k-th weight gradient starts after the k-th input gradient. Memory depends only on the number of operations of each
-/// kind that have begun or ended. Thus the renumbered schedule is valid with the same times.
+/// *Without transfers, the order excludes no optimum.* All microbatches cost the same. Any schedule can be renumbered:
+/// microbatch k gets the k-th F, gradient and W of every stage. The first k forwards of a stage have k different
+/// predecessors, all of which end before the k-th forward starts. Thus the k-th forward of the previous stage ends in
+/// time for the k-th forward of the stage. Likewise, the k-th gradient of a stage follows its k-th forward and the next
+/// stage's k-th gradient. The k-th weight gradient starts after the k-th input gradient. Memory depends only on how
+/// many operations of each kind have begun or ended. Thus the renumbered schedule is valid with the same times.
 ///
-/// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
-/// microbatch A be the first to run forward and the last to run backward on every stage. Microbatch A fills the bubbles
-/// at both ends of the step, and one transfer pair per stage keeps A's stash on the host nearly all of the time. If
-/// microbatches kept their order, the stash offloaded first would be reloaded first. Two statements hold in spite of
+/// *With transfers, the order may exclude all optima*: a transfer belongs to one stash. Two statements hold in spite of
 /// transfers:
 /// - Microbatches may be numbered in the order of the forwards on stage 0.
-/// - The weight gradients of split backwards follow the order of the input gradients, as weight stashes are alike.
+/// - Weight gradients of split backwards follow the order of input gradients, as weight stashes are alike.
 ///
-/// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. The two statements also hold with a choice of storage options.
+/// *With a choice of storage options, the order may exclude all optima, too*, as F and I of a microbatch share one
+/// option. The two statements also hold with a choice of storage options.
 ///
-/// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, their inputs from another stage or slice also belong to one
-/// list, and have the same delay. Memory depends only on the number of operations of each list and kind. The first
-/// slices of sequences may be numbered in the order of their forwards on stage 0. The weight gradients of a stage
-/// follow the order of its input gradients if these weight gradients cost the same.
+/// *Graphs, slices and unequal microbatches*: the argument holds for each list of interchangeable microbatches.
+/// Operations of one stage and list have inputs of one list, with the same delay. Memory depends only on the number of
+/// operations of each list and kind. The first slices of sequences may be numbered in the order of their forwards on
+/// stage 0. The weight gradients of a stage follow the order of its input gradients if their costs are equal.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -43,8 +37,8 @@ namespace optpipe::formulation {
     return wanted != overtaking::allowed || !operations.any_stage(names_matter);
 }
 
-/// Whether the problem has a model with the rule `wanted` on overtaking. If overtaking isn't allowed, the problem must
-/// be plain, and the stashes of a stage must differ only in whether they are offloaded.
+/// Whether the problem has a model with the rule `wanted` on overtaking. Without overtaking, the problem must be plain,
+/// and the stashes of a stage may differ only in being offloaded.
 [[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
     if (wanted != overtaking::allowed && !is_plain(t.problem())) return false;
     const auto differ = [&](stage s) {
@@ -57,8 +51,7 @@ namespace optpipe::formulation {
 }
 
 /// Adds the order of interchangeable microbatches to `known`. The forwards of first slices on stage 0 are always
-/// ordered, and all other operations only if `keep` is true. If backwards may be full, weight gradients get no fixed
-/// order, because only the weight gradients of split backwards run in the order of microbatches.
+/// ordered. All other operations are ordered if `keep` is true. Weight gradients get no order if backwards may be full.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {
@@ -74,9 +67,8 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// Aligns the orders of input gradients and weight gradients of a stage, if the weight gradients cost the same. Each
-/// known order of two input gradients becomes an order of their weight gradients, and vice versa. Returns true if any
-/// order is new.
+/// Gives weight gradients of equal cost the order of their input gradients, and vice versa. Returns true if any order
+/// is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {

@@ -40,8 +40,8 @@ struct sum {
     }
 };
 
-/// An amount that depends on the storage option of a cell. The amount is linear in the choices of options (`choices`),
-/// because exactly one choice is 1.
+/// An amount that depends on the storage option of a cell. The amount is linear in `choices`, because exactly one
+/// choice is 1.
 struct amount {
     double least = 0.0;
     double most = 0.0;
@@ -57,8 +57,8 @@ struct amount {
     }
 };
 
-/// Builds a model, to which the families of constraints add their variables and rows. Stores the meaning of each
-/// variable, and the time windows of events.
+/// Builds a model. The families of constraints add their variables and rows. Stores the meaning of each variable, and
+/// the time windows of events.
 class model_builder {
 public:
     model_builder(const operation_table& operations, const options& o, double horizon)
@@ -75,7 +75,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended the propagation before all orders were known, so that there is no model.
+    /// Whether `options::stop` ended the propagation early, so that there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -99,7 +99,7 @@ public:
     milp::variable add_variable(family f, double lower, double upper, meaning what, std::string name) {
         ++sizes_[static_cast<std::size_t>(f)].variables;
         meanings_.push_back(std::move(what));
-        if (lower > upper) { // because of rounding, or because there is no solution
+        if (lower > upper) { // caused by rounding, or by infeasibility
             contradiction_ = contradiction_ || lower > upper + slack_;
             lower = upper;
         }
@@ -124,8 +124,7 @@ public:
     /// Whether I and W of a cell form a full backward.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
-    /// One literal per storage option of the cell's stage (`operation_table::options`): whether the cell has the
-    /// option.
+    /// One literal for each entry of `operation_table::options`: whether the cell has this option.
     [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
     void set_choices(cell c, std::vector<literal> all) {
         choices_[c] = std::move(all);
@@ -134,7 +133,7 @@ public:
             lengths_[a] = by_option(c, [&](storage_index o) { return t_->length(a, o); });
         }
     }
-    /// `of(option)` as an amount that depends on the option of the cell.
+    /// `of(option)` as a linear function of the cell's choices.
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
@@ -157,7 +156,7 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// The literal for "a comes before b if both take place". Empty if a and b aren't transfers that exclude each
+    /// The literal for "a comes before b if both take place". Empty unless a and b are transfers that exclude each
     /// other.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
@@ -170,16 +169,15 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// `forward_of(a)` is the F of the stash of transfer a, and comes before a. `needs_stash(a)` is the gradient or
-    /// recomputation that comes after a. If transfers are pooled, the m-th transfer comes after the m-th F and before
-    /// the last gradient.
+    /// `forward_of(a)` is the F of the stash of transfer a. `needs_stash(a)` is the gradient or recomputation that
+    /// comes after a. If transfers are pooled, the m-th transfer lies between the m-th F and the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
         const bool may_recompute = t_->may_recompute(t_->stage_of(a));
         return t_->id(may_recompute ? role::recompute : role::gradient, is_pooled() ? last : t_->cell_of(a));
     }
-    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between its F and the
+    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between F and the
     /// computation that needs the stash.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return precedences_.earliest_end(forward_of(e.op));
@@ -193,10 +191,9 @@ public:
         s.add(factor, ends_[e.op]);
         if (!e.is_end) add_length(s, -factor, e.op);
     }
-    /// Adds the duration of an operation. The duration depends on how the stash is stored, and is 0 if the operation
-    /// doesn't take place.
+    /// Adds the duration of an operation. The duration depends on the storage option, and is 0 for an absent operation.
     void add_length(sum& s, double factor, operation_id a) const { lengths_[a].add_to(s, factor); }
-    /// Adds an implication: if all literals in `given` hold, `first` comes no later than `then`.
+    /// If all literals in `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
         const double big_m = std::max(0.0, latest(first) - earliest(then));
         sum s;
@@ -209,9 +206,8 @@ public:
         add_row(f, s, 0.0, milp::infinity);
     }
 
-    /// A literal that can be true only if `first` comes no later than `then`. With `exact`, the literal can be false
-    /// only if `then` comes no later than `first`. The literal is constant if the time windows or the known order of
-    /// computations decide it.
+    /// If the literal is true, `first` comes no later than `then`. With `exact`, the literal is false only if `then`
+    /// comes no later than `first`. The literal is constant if the time windows or a known order decide.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {
@@ -266,7 +262,7 @@ public:
 
     // -- rows ----------------------------------------------------------------------------------------------------
 
-    /// Adds the row unless the bounds of its variables imply it.
+    /// Adds the row, unless the bounds of its variables imply the row.
     void add_row(family f, sum s, double lower, double upper) {
         if (is_too_large()) return;
         lower -= s.constant;
@@ -312,14 +308,14 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation that never comes before `e` (`no_earlier`), or never comes after `e` (`no_later`).
+    /// A computation's event that never comes before `e` (`no_earlier`), or never after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {
         const auto a = no_earlier(first), b = no_later(then);
         return a.op == b.op ? !a.is_end || b.is_end : precedences_.precedes(a.op, b.op);
     }
-    /// Whether `then` comes strictly before `first`, because a computation lies between the two.
+    /// Whether a computation lies between `then` and the later `first`.
     [[nodiscard]] bool is_excluded(event first, event then) const {
         const auto a = no_earlier(then), b = no_later(first);
         if (a.op == b.op) return !a.is_end && b.is_end;

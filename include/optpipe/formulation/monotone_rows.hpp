@@ -7,10 +7,9 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities in which one of the three orders is known. Each row states that an operation that follows
-/// another operation also follows the known predecessors of that operation. For example, for two microbatches a and b,
-/// "W of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b before F of a" also
-/// implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows, too.
+/// Triangle inequalities in which one of the three orders is known. If b follows a, b also follows the known
+/// predecessors of a. For microbatches a and b, "W of b before F of a" implies "I of b before F of a". If microbatches
+/// keep their order, "W of b before F of a" also implies "W of b before F of a + 1". Transfers have monotone rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -45,8 +44,7 @@ private:
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
         return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
-    /// Events that never come before `e`: the same event of the next microbatch, and the end of W if `e` is the end of
-    /// I.
+    /// Two events that never come before `e`: the same event of the next microbatch, and the end of W if `e` ends I.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));
@@ -55,7 +53,7 @@ private:
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }
-    /// A transfer lies between its F and the operation for which the stash is needed.
+    /// A transfer lies between its F and the operation that needs the stash.
     void bridge(event first, event then, const literal& l) {
         const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
         if (from_transfer == to_transfer) return;

@@ -21,8 +21,8 @@ class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
 
-    /// Refused (`does_not_apply`) if microbatches overtake each other and stashes are offloaded, but the model excludes
-    /// overtaking. The schedule must be valid, with storage options that the model has.
+    /// Refused (`does_not_apply`) if offloaded microbatches overtake each other and the model excludes overtaking. The
+    /// schedule must be valid, with storage options that the model has.
     [[nodiscard]] outcome<plan_times> run(const schedule& s) {
         read(s);
         number_by_first_forward();
@@ -90,8 +90,8 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
-    /// Numbers interchangeable microbatches in the order in which their operations of this stage and role start.
-    /// Element m of the result is the old index of the microbatch with the new index m.
+    /// Sorts interchangeable microbatches by the start of this operation on this stage. Element m of the result is the
+    /// old index of the new microbatch m.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {
@@ -157,8 +157,7 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Reassigns the starts of weight gradients that cost the same, so that they run in the order of their input
-    /// gradients.
+    /// Reassigns the starts of weight gradients of equal cost, in the order of their input gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
@@ -193,13 +192,12 @@ private:
             if (const cell c = t_.cell_at(s, m); !result_.takes_place(t_, t_.id(role::recompute, c)))
                 start(role::recompute, c) = start(role::gradient, c);
     }
-    /// Places the zero-length transfers of a stage. If microbatches may overtake each other, both transfers of a stash
-    /// come at the end of F. If microbatches keep their order, zero-length transfers keep this order, too. An offload
-    /// comes at the later of two times: the end of F, and the end of the previous offload. An offload that would lie
-    /// within the reload of an earlier microbatch comes at the end of this reload. A zero-length reload comes at the
-    /// later of two times: its offload, and the end of the previous reload. Thus the zero-length transfers keep their
-    /// order, and don't lie within real transfers of the stage. If transfers are pooled, the zero-length transfers come
-    /// last, at the start of the last gradient.
+    /// Places the zero-length transfers of a stage. If overtaking is allowed, both transfers of a stash come at the end
+    /// of F. If microbatches keep their order, zero-length transfers keep this order, too. An offload comes at the
+    /// later of two times: the end of F, and the end of the previous offload. An offload that would lie within a reload
+    /// of an earlier microbatch moves to the end of this reload. A zero-length reload comes at the later of two times:
+    /// its offload, or the end of the previous reload. If transfers are pooled, the zero-length transfers come last, at
+    /// the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

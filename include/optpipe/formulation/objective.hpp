@@ -6,8 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds min C, and C ≥ E_a for all a. For `span`, the rows are C ≥ E_a − (first start of the rank) (README, equation
-/// 1). Operations that can't be the last operation of their rank need no row.
+/// Adds min C, and C ≥ E_a for all a. For `span`, C ≥ E_a − (first start of the rank) (README, equation 1). Operations
+/// that can't be the last operation of their rank need no row.
 inline void add_objective(model_builder& d) {
     d.model().set_objective(d.objective);
     for (const rank r : d.problem().graph.all_ranks()) {

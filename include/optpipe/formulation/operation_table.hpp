@@ -28,11 +28,10 @@ inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is an I and, directly after it, its W. If splitting is allowed and `weight_stash` is at most
-/// `activation`, I and W are never worse than a B, because the rank needs the same time and never more memory, and the
-/// gradient is passed on earlier. If `weight_stash` is larger than `activation`, I and W may need too much memory, so
-/// the model also allows one B (`may_be_full`). In a problem without full backwards, a constraint excludes B on stages
-/// for which `may_be_full` is true.
+/// A full backward is an I followed directly by its W. Splitting is never worse if `weight_stash` is at most
+/// `activation`. Proof: a split backward needs the same time and no more memory, and passes its gradient on earlier. If
+/// `weight_stash` is larger, I and W may need too much memory, and the model also allows one B (`may_be_full`). A
+/// constraint excludes B if the problem forbids full backwards.
 ///
 /// The model leaves out the storage options that no stage needs (`needed_options`).
 class operation_table {
@@ -119,7 +118,7 @@ public:
     [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
     /// The least duration over all storage options. For a transfer, options without this transfer are ignored.
     [[nodiscard]] double length(operation_id a) const { return least_[a]; }
-    /// The duration with option `o`; 0 if this option has no such operation.
+    /// The duration with option `o`, or 0 if the option lacks this operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
     [[nodiscard]] operation_id id_of(const operation& op) const;
@@ -152,8 +151,8 @@ private:
     std::vector<double> least_; ///< indexed by operation
     std::vector<std::vector<stage>> by_rank_;
     std::vector<std::vector<microbatch>> interchangeable_;
-    std::vector<std::size_t> next_microbatch_; ///< for each microbatch, the next in its list; the microbatch itself if
-                                               ///< it is the last
+    std::vector<std::size_t> next_microbatch_; ///< successor of each microbatch in its list; the last microbatch is its
+                                               ///< own successor
 };
 
 } // namespace optpipe::formulation

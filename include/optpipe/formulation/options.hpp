@@ -12,22 +12,20 @@ namespace optpipe::formulation {
 /// `pooled`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model. Each strengthening can be switched off to measure its effect. `propagation`,
-/// `memory_area` and `link_capacity` only apply to plain problems.
+/// Optional strengthenings of the model. `propagation`, `memory_area` and `link_capacity` only apply to plain problems.
 struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
-    /// the operations of each kind and stage run in the order of microbatches.
+    /// microbatches keep their order.
     bool propagation = true;
-    /// Adds the constraint that an operation that follows another operation also follows all predecessors of that
-    /// operation.
+    /// An operation that follows another also follows all its predecessors.
     bool monotone = true;
-    /// Adds the constraint that no operation ends before all its predecessors on its rank have run.
+    /// No operation ends before the total duration of the operations up to it on its rank.
     bool load = true;
-    /// Adds Zero Bubble's rows, which state that the step doesn't end before all successors of an operation have run.
+    /// The step ends no earlier than an operation plus all its successors on the rank (Zero Bubble).
     bool tails = true;
-    /// Adds a constraint from memory × time: if the makespan is short, a minimum number of stashes must be offloaded.
+    /// By memory × time, a short makespan needs a minimum number of offloaded stashes.
     bool memory_area = true;
-    /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
+    /// All transfers of a link fit between the first forward and the last gradient.
     bool link_capacity = true;
     /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
     /// n³/3 rows.

@@ -7,8 +7,7 @@
 
 namespace optpipe::formulation {
 
-/// The parts of a schedule that the model represents: the start of each operation, the full backwards, and the storage
-/// options of stashes.
+/// The model's view of a schedule: the start of each operation, the full backwards, and the storage options.
 struct plan_times {
     std::vector<double> start{};          ///< indexed by operation
     std::vector<unsigned char> is_full{}; ///< indexed by cell
@@ -24,8 +23,8 @@ struct plan_times {
         return t.stored(t.stage_of(c), storage[c]);
     }
     [[nodiscard]] bool is_offloaded(const operation_table& t, cell c) const { return stored(t, c).offloads(); }
-    /// Whether the schedule contains the operation. A full backward has no separate weight gradient, and a stash has
-    /// only the transfers and the recomputation of its option.
+    /// Whether the schedule contains the operation. A full backward has no separate W. A stash has only the operations
+    /// of its storage option.
     [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         if (!t.exists(a)) return false;

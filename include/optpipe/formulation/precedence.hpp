@@ -14,10 +14,10 @@
 namespace optpipe::formulation {
 
 /// Implied precedences and time windows of all computations. The precedences are a transitive relation. The window of
-/// an operation is its earliest start and its latest end in any schedule within the horizon.
+/// an operation runs from its earliest start to its latest end within the horizon.
 class precedence {
 public:
-    /// An arc states that the second operation starts no earlier than `lag` after the end of the first.
+    /// The second operation starts at least `lag` after the end of the first.
     struct arc {
         operation_id before;
         operation_id after;
@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Whether `stop` ended the propagation, so that some implied orders are missing.
+    /// Whether `stop` ended the propagation early, so that some orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     /// Polls `stop`. Once this function has returned true, it always returns true.
     bool must_stop() {
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] double latest_end(operation_id a) const { return latest_[a]; }
     [[nodiscard]] double earliest_end(operation_id a) const { return earliest_[a] + operations_->length(a); }
     [[nodiscard]] double latest_start(operation_id a) const { return latest_[a] - operations_->length(a); }
-    /// Whether the end of a comes no later than the start of b in all schedules within the horizon.
+    /// Whether a ends no later than b starts, in all schedules within the horizon.
     [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
@@ -84,7 +84,7 @@ public:
         }
         return true;
     }
-    /// Tightens the time windows by the arcs, and by the rule that a rank runs one operation at a time.
+    /// Tightens the time windows by the arcs. A rank runs one operation at a time.
     void propagate_times() {
         const auto sorted = in_order();
         std::vector<std::vector<const arc*>> entering(count_), leaving(count_);
@@ -134,7 +134,7 @@ private:
                          [&](operation_id a, operation_id b) { return rank_in_order[a] < rank_in_order[b]; });
         return sorted;
     }
-    /// The earliest time at which all predecessors of b on its rank can have run, one after the other.
+    /// The earliest time at which all predecessors of b on its rank can have run.
     [[nodiscard]] double end_of_predecessors(operation_id b) const {
         std::vector<operation_id> first;
         for (const auto a : on_rank_[operations_->rank_of(b).position()])

@@ -26,8 +26,8 @@ namespace optpipe::formulation {
 
 namespace optpipe::formulation {
 
-/// List scheduling. The priorities are times, which may be inconsistent, such as the times of a relaxation. Among the
-/// operations that are ready and fit in memory, the operation with the earliest time comes next.
+/// List scheduling. The priorities may be inconsistent times, such as the times of a relaxation. Each step picks the
+/// earliest operation that is ready and fits in memory.
 class priority_list {
 public:
     priority_list(const operation_table& operations, const plan_times& wanted)

@@ -17,12 +17,11 @@ namespace optpipe::formulation {
 /// The plan that a point of the model represents. The plan's times have the numerical errors of the point.
 [[nodiscard]] plan_times times_of(const formulated& f, std::span<const double> values);
 
-/// Assigns pooled transfers to the first microbatches that they fit, stage by stage. Transfers that fit no microbatch
-/// are dropped.
+/// Assigns each pooled transfer to the first microbatch that fits, stage by stage. Transfers that fit no microbatch are
+/// dropped.
 void name_transfers(const operation_table& t, plan_times& times);
 
-/// The schedule with a plan's order, and with the times of `time_order`, which are never later than the times of the
-/// plan. Refused if the plan's times are inconsistent.
+/// The schedule with the plan's order and the times of `time_order`. Refused if the plan's times are inconsistent.
 [[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
 /// The schedule that a feasible point of the model represents. A point of a pooled model may not represent a schedule.
 [[nodiscard]] outcome<schedule> schedule_of(const formulated& f, std::span<const double> values);

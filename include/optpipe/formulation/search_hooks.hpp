@@ -17,8 +17,8 @@
 
 namespace optpipe::formulation {
 
-/// Hooks for the MILP solver (`milp/search/hooks.hpp`). The hooks provide branching priorities, a bound from the
-/// structure of the problem, and a heuristic that uses a point of a relaxation as a priority list.
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`). Provides branching priorities, a structural bound, and a
+/// heuristic that schedules by the times of a relaxation.
 class search_hooks {
 public:
     /// `bound` is a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
@@ -26,8 +26,8 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// Storage options and full backwards have the highest priority, followed by the order of computations, the order
-    /// of transfers, and all other variables.
+    /// Highest first: storage options and full backwards, orders of computations, orders of transfers, all other
+    /// variables.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 

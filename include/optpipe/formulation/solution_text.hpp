@@ -15,9 +15,9 @@ namespace optpipe::formulation {
 /// Values of variables by name. Variables that a solver doesn't list are 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
-/// The values in a solver's solution file. `columns` are the names of the model's first variables, and are needed for
-/// GLPK, because GLPK only writes the numbers of columns. Throws `input_error` if the text isn't a solution file, or
-/// has no solution.
+/// The values in a solver's solution file. `columns` are the names of the model's first variables. GLPK's files only
+/// number the variables, and need `columns`. Throws `input_error` if the text isn't a solution file, or has no
+/// solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
                                           const std::vector<std::string>& columns = {});
 
@@ -81,7 +81,7 @@ private:
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 
-    /// Reads CBC's format: a line such as "Optimal - objective value 17.0", followed by lines such as " 12 x12 3.5 0".
+    /// Reads CBC's format: a status such as "Optimal - objective value 17.0", then lines such as " 12 x12 3.5 0".
     /// Infeasible values start with two stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
@@ -112,8 +112,7 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// Reads GLPK's format: lines such as "s mip rows columns o 17", followed by lines such as "j 3 25.5", where 3 is
-    /// the number of a column.
+    /// Reads GLPK's format: a line such as "s mip rows columns o 17", then lines such as "j 3 25.5" for column 3.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};

@@ -8,16 +8,14 @@
 
 namespace optpipe::formulation {
 
-/// Adds rows for pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time
-/// (`microbatch_order` shows why this is valid for computations). Only the number of stashes matters, not their
+/// Adds rows for pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time.
+/// `microbatch_order` shows why the numbering is valid for computations. Only the number of stashes matters, not their
 /// microbatches. A gradient or an offload takes a stash, and an ended forward or reload provides a stash. When a
 /// gradient or an offload starts, the number of taken stashes is at most the number of provided stashes. Every valid
-/// schedule gives a solution with the same times, because the j-th offload starts after j forwards have ended, and the
-/// j-th reload starts after j offloads have ended. Counted from the end of the step, the j-th reload of a stage comes
-/// before the j-th gradient.
+/// schedule gives a solution with the same times: the j-th offload follows j forwards, and the j-th reload follows j
+/// offloads. Counted from the end of the step, the j-th reload of a stage comes before the j-th gradient.
 ///
-/// In the pooled relaxation, a transfer has no microbatch, so transfers on different stages are independent of each
-/// other.
+/// Pooled transfers have no microbatch, and are independent across stages.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -38,8 +36,8 @@ private:
     [[nodiscard]] const literal& transfer_pair(stage s, std::size_t m) const { return d_.offloaded(t_.cell_at(s, m)); }
     literal before(event first, event then, bool exact) { return d_.before(family::stash_pool, first, then, exact); }
 
-    /// If only n transfer pairs of a stage take place, they are the first n pairs. If i more reloads follow the k-th
-    /// reload, at least i + 1 gradients start after the end of the k-th reload.
+    /// If only n transfer pairs of a stage take place, they are the first n pairs. If i reloads follow the k-th reload,
+    /// at least i + 1 gradients start after the k-th reload.
     void add_transfer_pair(stage s, std::size_t k) {
         const auto count = t_.microbatches();
         if (k + 1 < count)
@@ -49,8 +47,7 @@ private:
             d_.imply_order(family::stash_pool, {transfer_pair(s, k + i)}, end_of(op(role::reload, s, k)),
                            start_of(op(role::gradient, s, count - 1 - i)));
     }
-    /// Adds a row for the start of gradient k, counted from 0: Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k +
-    /// 1.
+    /// Adds a row for gradient k ≥ 0: Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k + 1.
     void add_gradient(stage s, std::size_t k) {
         const auto g = op(role::gradient, s, k);
         sum at_hand;
@@ -58,8 +55,7 @@ private:
             at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_offloaded(s, m, g));
         d_.add_row(family::stash_pool, at_hand, static_cast<double>(k + 1), milp::infinity);
     }
-    /// A literal that is at least 1 if three conditions hold: the transfers take place, the offload starts before
-    /// gradient g, and the reload hasn't certainly ended before gradient g.
+    /// A literal that is at least 1 if stash m is on the host, or in transfer, when gradient g starts.
     literal is_offloaded(stage s, std::size_t m, operation_id g) {
         const auto out = op(role::offload, s, m), in = op(role::reload, s, m);
         const auto later = before(start_of(g), start_of(out), true);
@@ -74,7 +70,7 @@ private:
         d_.add_row(family::stash_pool, row, 0.0, milp::infinity);
         return gone;
     }
-    /// Adds a row for the start of offload k: Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1.
+    /// Adds a row for offload k: Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1.
     void add_offload(stage s, std::size_t k) {
         const auto out = start_of(op(role::offload, s, k));
         const auto count = static_cast<double>(t_.microbatches());

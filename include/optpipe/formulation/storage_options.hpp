@@ -11,12 +11,11 @@
 
 namespace optpipe::formulation {
 
-/// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
-/// are linear in x (`amount`), so all other families of constraints support any list of options.
+/// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage.
 ///
-/// The model includes a recomputation for each cell that has an option with recomputation, even if the cell's chosen
-/// option has none. A recomputation that doesn't take place has no duration, and comes just before its gradient. Thus
-/// the computations of a rank are always totally ordered, and rows about this order remain valid.
+/// A cell has a recomputation if any option of its stage has one. An absent recomputation has length 0 and comes just
+/// before its gradient. Thus the computations of a rank are always totally ordered, and rows about this order remain
+/// valid.
 ///
 /// Adds the variables for the choice of a cell. A single option needs no variable, and two options need one variable.
 inline void add_choices(model_builder& d, cell c) {
@@ -55,8 +54,7 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// If the recomputation doesn't take place, it ends when its gradient starts, has no duration, and comes before the
-/// same computations as its gradient.
+/// Places an absent recomputation just before its gradient, with length 0 and the gradient's order.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
@@ -82,7 +80,7 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A full B may be chosen only with storage options for which I and W may be worse than B.
+    // A full B is allowed only with storage options for which I and W may be worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);
@@ -91,15 +89,14 @@ inline void add_options_of(model_builder& d, cell c) {
 
 } // namespace detail
 
-/// Adds Σ x_o = 1 and the consequences of the option: whether the stash is offloaded, whether a recomputation takes
-/// place, and whether a full backward may be useful.
+/// Adds Σ x_o = 1 and the consequences of an option: offload, recomputation, and full backward.
 inline void add_storage_options(model_builder& d) {
     for (cell c = 0; c < d.operations().cells() && !d.is_too_large(); ++c)
         detail::add_options_of(d, c);
 }
 
-/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on storage
-/// options. For `span`, the row is C ≥ Σ T_a.
+/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation). For `span`, the row is C ≥ Σ
+/// T_a.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
         sum s;
@@ -111,10 +108,9 @@ inline void add_work_rows(model_builder& d) {
     }
 }
 
-/// A level of memory at an event. `hold` adds an amount that counts if the literal `when` is true, and `release`
-/// subtracts such an amount. The level is never below the actual memory, and equals it at integral points. If an amount
-/// depends on the storage option, its least value is represented by (least)·when, and its excess over this value by a
-/// variable h:
+/// A level of memory at an event. `hold` adds an amount if the literal `when` is true, and `release` subtracts an
+/// amount. The level is never below the actual memory, and equals it at integral points. An amount that depends on the
+/// storage option is (least)·when plus a variable h for the excess:
 ///
 ///     hold      h ≥ excess − (most − least)·(1 − when), h ≥ 0
 ///     release   h ≤ excess, h ≤ (most − least)·when
@@ -127,8 +123,8 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// The new variable is named after the operation `of`, to which `when` refers. If some options have an amount of 0,
-    /// `when` must be false for these options.
+    /// The new variable is named after the operation `of`, to which `when` refers. `when` must be false for every
+    /// option with an amount of 0.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const double range = a.most - a.least;

@@ -11,8 +11,8 @@
 
 namespace optpipe::formulation {
 
-/// The largest unit that divides all times of a problem, if the times are decimals with few digits. The makespans of
-/// simulated schedules are multiples of the unit, too, so that bounds can be rounded.
+/// The largest unit that divides all times of a problem. Empty unless the times are decimals with few digits. Makespans
+/// of simulated schedules are multiples of the unit, so bounds can be rounded.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a) {

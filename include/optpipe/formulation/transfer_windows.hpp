@@ -6,14 +6,14 @@
 
 namespace optpipe::formulation {
 
-/// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. A possible
-/// recomputation replaces I in E_I − T_I ≥ E_R. A stash that isn't offloaded has two transfers of length 0 between F
-/// and the computation that needs the stash.
+/// Adds the windows of transfers (README, equation 4), namely E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. A
+/// possible recomputation replaces I in E_I − T_I ≥ E_R. A kept stash has two transfers of length 0 between F and the
+/// computation that needs the stash.
 ///
 /// Without overtaking, the transfers of a stage keep the order of microbatches. Proof: let microbatch a come before
 /// microbatch b, and let b be offloaded first. The two offloads can be swapped, because F of a ended before F of b. If
-/// the reload of b also comes before the reload of a, the two reloads can be swapped, too, because both end before I of
-/// a, which comes before I of b. For the places of zero-length transfers, see `place_unused_transfers`.
+/// the two reloads are in the same order, both end before I of a, and can be swapped, too. For the places of
+/// zero-length transfers, see `place_unused_transfers`.
 inline void add_transfer_windows(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

@@ -6,8 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// Adds P_ab + P_bc − 1 ≤ P_ac for all triples of a rank (README, equation 8). Each triple gets two rows, in the form 1
-/// ≤ P_ab + P_bc + P_ca ≤ 2. Triples with one known order are in `monotone_rows`.
+/// Adds P_ab + P_bc − 1 ≤ P_ac for all triples of a rank (README, equation 8). Each triple gets the two rows of 1 ≤
+/// P_ab + P_bc + P_ca ≤ 2. Triples with one known order are in `monotone_rows`.
 inline void add_triangle_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
         const auto& own = d.precedences().computations_on(r);

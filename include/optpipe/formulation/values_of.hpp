@@ -10,8 +10,8 @@
 namespace optpipe::formulation {
 
 /// The point of the model that represents a valid schedule within its horizon. The point passes `milp::check`, and has
-/// the schedule's objective. The objective may be smaller if the schedule has storage options that the model lacks.
-/// Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
+/// the schedule's objective. The objective may be smaller if the model lacks a storage option of the schedule. Refused
+/// (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
 
 } // namespace optpipe::formulation
@@ -103,8 +103,8 @@ private:
     std::vector<double> values_;
 };
 
-/// The schedule, with each storage option replaced by an option of the model. If an option changes, operations start as
-/// early as the new option allows, because the model's horizon may exclude the old times.
+/// The schedule, with each storage option replaced by an option of the model. After a change, operations start as early
+/// as the new options allow, to stay within the model's horizon.
 inline outcome<schedule> with_options_of_model(const operation_table& t, const schedule& s) {
     const auto& p = t.problem();
     auto changed = optpipe::order_of(s);

@@ -18,14 +18,14 @@ namespace optpipe::formulation {
 [[nodiscard]] inline std::string storage_name(const operation_table& t, cell c, storage_index option) {
     return cell_name(t, "storage.", c) + "." + std::to_string(option);
 }
-/// The storage options of a stage that have a variable. If a stage has two options, the first option has no variable,
-/// because it is chosen if the second isn't.
+/// The storage options of a stage that have a variable. If a stage has two options, only the second option has a
+/// variable.
 [[nodiscard]] inline std::span<const storage_index> options_with_variable(const operation_table& t, stage s) {
     const std::span all{t.options(s)};
     return all.size() > 2 ? all : all.subspan(1);
 }
 
-/// The names of the first variables of every model of a problem (C, the ends, storage options, and full backwards).
+/// The names of C, the ends, storage options and full backwards, the first variables of every model.
 [[nodiscard]] inline std::vector<std::string> leading_names(const operation_table& t) {
     std::vector<std::string> names{"C"};
     for (operation_id a = 0; a < t.size(); ++a)

@@ -11,8 +11,7 @@
 
 namespace optpipe::parallel {
 
-/// The number of cores that this process may use. TBB warns on standard error if an arena is made for more threads than
-/// cores.
+/// The number of cores that this process may use. TBB warns on standard error if an arena has more threads than cores.
 [[nodiscard]] inline std::size_t available_cores() {
     return static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
 }
@@ -31,8 +30,8 @@ private:
     oneapi::tbb::task_arena arena_;
 };
 
-/// Observes which threads join and leave an arena, except the threads that call `execute`. A derived class calls
-/// `start` at the end of its construction, and `stop` at the beginning of its destruction.
+/// Observes which threads join and leave an arena; threads that call `execute` don't count. A derived class calls
+/// `start` last in its constructor, and `stop` first in its destructor.
 class arena_observer : oneapi::tbb::task_scheduler_observer {
 public:
     arena_observer(const arena_observer&) = delete;

@@ -20,8 +20,8 @@
 namespace optpipe::parallel {
 namespace detail {
 
-/// Tells a thread sanitizer that all work before `release` happens before `acquire` of the same object on another
-/// thread. The sanitizer can't see how TBB synchronizes threads.
+/// Tells a thread sanitizer that all work before `release` happens before the matching `acquire`. The sanitizer can't
+/// see how TBB synchronizes threads.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);
@@ -35,9 +35,9 @@ inline void acquire([[maybe_unused]] void* thing) {
 
 } // namespace detail
 
-/// Runs numbered jobs on the threads of the caller's arena, including the caller. Writes of the caller are visible to
-/// the jobs, and writes of the jobs are visible after `run`. `run` rethrows the first exception of a job, once all
-/// started jobs are done.
+/// Runs numbered jobs on the threads of the caller's arena, including the caller. The jobs see earlier writes of the
+/// caller, and the caller sees all writes after `run`. `run` rethrows the first exception of a job, once all started
+/// jobs are done.
 template <class Job> class workers {
 public:
     workers(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}

@@ -27,12 +27,12 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
-    /// Memory that is held from the end of the input gradient I to the end of the weight gradient W. The memory is
-    /// usually a part of the activation. The default is half of the activation, as in problem files. Changing
-    /// `activation` later doesn't change `weight_stash`.
+    /// Memory held from the end of the input gradient I to the end of the weight gradient W. The memory is usually a
+    /// part of the activation. The default is half of the activation, as in problem files. Changing `activation` later
+    /// doesn't change `weight_stash`.
     memory_size weight_stash = 0.5 * activation;
-    /// Transfer times from which `set_stage` makes the storage option `offload`. In a problem, `transfer` is empty,
-    /// because the options in `storage[s]` include these times.
+    /// Transfer times from which `set_stage` makes the storage option `offload`. In a problem, `transfer` is empty: the
+    /// options in `storage[s]` have the times.
     std::optional<transfer_times> transfer{};
     /// If the stage computes no weight gradients, `backward_weight` and `weight_stash` are 0. If the stage computes no
     /// gradients at all, `backward_input` is also 0.

@@ -9,16 +9,16 @@
 
 namespace optpipe {
 
-/// The costs of a pipeline for any microbatch size. The number of samples in a step is fixed, so with twice as many
-/// microbatches, each has half the size.
+/// The costs of a pipeline for any microbatch size. A step has a fixed number of samples: twice as many microbatches
+/// have half the size.
 ///
 /// Costs, memory sizes, limits and delays are interpolated linearly between two measured sizes. Values beyond the
 /// measured sizes are extrapolated. No value is negative.
 class costs_by_size {
 public:
     /// `measured` contains one problem per microbatch size, for at least two sizes. Problems with different microbatch
-    /// sizes have different numbers of microbatches. Throws `error` if a problem isn't plain. Throws `input_error` if
-    /// there are fewer than two sizes, or if the problems differ in more than costs, limits and the number of
+    /// sizes have different numbers of microbatches. Throws `error` if a problem isn't plain. Throws `input_error` for
+    /// fewer than two sizes. Throws `input_error` if the problems differ in more than costs, limits and the number of
     /// microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
@@ -129,7 +129,7 @@ struct cost_line {
     }
 };
 
-/// The problem `p` in which each number is interpolated between `p` and `other`.
+/// The problem `p`, with each number interpolated between `p` and `other`.
 inline problem on_line(problem p, const problem& other, cost_line line) {
     for (const stage s : p.graph.all_stages()) {
         p.costs[s] = line(p.costs[s], other.costs[s]);

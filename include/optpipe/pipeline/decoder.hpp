@@ -85,15 +85,15 @@ struct decoder_layer {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed. The
-    /// elements are those of the layer's input, queries, keys and values, the output of attention, the input of the
-    /// feed-forward part (one copy for each expert), and the outputs of the gate and up matrices. The sum is 10 h for a
+    /// Elements per token that the backward needs. Norms, activation functions and softmax are recomputed. Counts the
+    /// layer's input, queries, keys, values, the output of attention, the input of the feed-forward part, and the
+    /// outputs of the gate and up matrices. Each active expert has its own copy of the input. The sum is 10 h for a
     /// plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements per token of queries, keys and values, including their compressed inputs if attention is latent.
+    /// Elements per token of queries, keys, values and, for latent attention, their compressed inputs.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
@@ -101,8 +101,7 @@ struct decoder_layer {
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
-    /// FLOP per token of the forward through the matrices that compute keys and values, or that expand their compressed
-    /// inputs.
+    /// FLOP per token to compute keys and values in F, or to expand their compressed inputs.
     [[nodiscard]] constexpr double key_value_work() const {
         if (!is_latent()) return 2.0 * real(hidden) * keys_and_values();
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
@@ -131,8 +130,8 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers. Durations are in milliseconds,
 /// and memory sizes in gigabytes (10^9 bytes). Computed costs are a first guess until there is a measured profile.
 /// `model_shapes.hpp` has the shapes of published models. `transformer` computes costs by the formulas of the papers. F
-/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, except for attention,
-/// which takes twice as many. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// takes 2 FLOP per parameter and token, plus the work of attention. I takes as many FLOP as F, but twice as many for
+/// attention. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -144,17 +143,17 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary, which determines the output layer on the last stage and the embedding on the first
-    /// stage. If 0, the model has no embedding and no output layer.
+    /// Size of the vocabulary. The first stage has the embedding, and the last stage has the output layer. If 0, the
+    /// model has no embedding and no output layer.
     std::size_t vocabulary = 0;
-    /// Number of ranks among which the vocabulary of the embedding and the output layer is split (Vocabulary
-    /// Parallelism, Yeung et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the
-    /// output layer. `vocabulary_shard` gives the costs of one rank's shard.
+    /// Number of ranks that share the vocabulary of the embedding and the output layer (Vocabulary Parallelism, Yeung
+    /// et al., 2024). If the number is above 1, no stage of the chain includes the embedding or the output layer.
+    /// `vocabulary_shard` gives the costs of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv` and not in the
-    /// stash, because later slices use them. `slices` computes the factors of slices from `attention_share`.
+    /// Whether sequences are cut into slices. With slices, attention keys and values count in `kv`, because later
+    /// slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
@@ -166,8 +165,8 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Number of bytes per parameter for the weight and its gradient (`bytes_per_parameter`), and for the optimizer
-    /// state (`optimizer_bytes_per_parameter`). The defaults are for Adam with mixed precision.
+    /// Bytes per parameter for weight and gradient (`bytes_per_parameter`), and for the optimizer state
+    /// (`optimizer_bytes_per_parameter`). The defaults are for Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.
@@ -224,8 +223,8 @@ struct decoder {
         return shares;
     }
     /// The costs of one of the `vocabulary_shards` shards of the output layer. F computes the logits of the shard, and
-    /// is called pass S in Vocabulary Parallelism. I and W together are called pass T, and start when pass S of all
-    /// shards has ended. The stash consists of the layer's input and the softmax, which are both needed by W.
+    /// is called pass S in Vocabulary Parallelism. I and W together are pass T, which starts when pass S of all shards
+    /// has ended. The stash consists of the layer's input and the softmax; W needs both.
     [[nodiscard]] constexpr stage_costs vocabulary_shard() const {
         const auto time = compute_time(2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards));
         const auto stash = elements(static_cast<double>(layer.hidden) +
@@ -241,7 +240,7 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each row gives options that recompute inside the backward or ahead of the backward, with and without transfers
+    /// Each row gives options that recompute inside or ahead of the backward, with and without transfers
     /// (`usual_storage`). With slices, attention keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
@@ -266,7 +265,7 @@ struct decoder {
         return usual.options();
     }
 
-    /// Device memory for the weights, gradients and optimizer state of a stage, which isn't available for activations.
+    /// Device memory of a stage's weights, gradients and optimizer state, not available for activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =
@@ -276,7 +275,7 @@ struct decoder {
                                        : (s.position() == 0 ? embedding_parameters() : 0.0) +
                                              (is_last(s, stages) ? embedding_parameters() : 0.0);
         const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
-        // Ranks that share experts hold different experts, so fewer ranks share the optimizer state of one expert.
+        // Ranks that share experts hold different experts, so fewer ranks share one expert's optimizer state.
         const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
         const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
                              routed / static_cast<double>(expert_parallel * shards_of_experts);

@@ -17,11 +17,11 @@ namespace optpipe {
 struct edge {
     stage from{};
     stage to{};
-    /// Factor on the communication time between the ranks of the two stages, for the message and for its gradient.
+    /// Factor on the communication time of the message and of its gradient.
     double size = 1.0;
-    /// Device memory of a message, and of its gradient, while it waits to be used. The rank of `from` holds the message
-    /// from the start of F on `from` to the end of F on `to`. The rank of `to` holds the gradient from the start of I
-    /// or B on `to` to the end of I or B on `from`.
+    /// Device memory of a waiting message, and of its waiting gradient. The rank of `from` holds the message from the
+    /// start of F on `from` to the end of F on `to`. The rank of `to` holds the gradient from the start of its own I or
+    /// B to the end of I or B on `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };
@@ -37,9 +37,9 @@ template <class E> concept has_is_chain = requires(const E& e) {
 
 /// Defines which stage feeds which.
 ///
-/// Semantics: `for_each_into(s, S, visit)` visits the edges that lead to stage s of S stages. `for_each_out_of` visits
-/// the edges that leave the stage. Each edge has `from` < `to` < S, and two stages have at most one edge. `is_chain()`
-/// is true only if the edges are 0 → 1 → … → S−1, with size 1 and nothing held.
+/// Semantics: `for_each_into(s, S, visit)` visits the edges into stage s of S stages. `for_each_out_of` visits the
+/// edges that leave the stage. Each edge has `from` < `to` < S. No two edges join the same stages. `is_chain()` is true
+/// only if the edges are 0 → 1 → … → S−1, with size 1 and nothing held.
 template <class E> concept edge_policy = std::regular<E> && has_edge_visits<E> && has_is_chain<E>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

@@ -14,8 +14,8 @@
 
 namespace optpipe {
 
-/// Sequences of a step that cost the same. Equal sequences have the same number of slices, and slices at the same
-/// position have the same costs on every stage. A microbatch that isn't a slice is a sequence with one element.
+/// Sequences of a step that cost the same. Equal sequences have equally many slices, and the i-th slices have equal
+/// costs on every stage. A microbatch that isn't a slice is a sequence with one element.
 struct equal_sequences {
     /// The slices of the first sequence.
     std::vector<microbatch> slices{};
@@ -74,9 +74,8 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// Lists of interchangeable microbatches. Microbatches are interchangeable if they have the same position in their
-/// sequences, and these sequences cost the same. Every microbatch is in one list. Each list is in ascending order, and
-/// the lists are sorted by their first microbatches.
+/// Lists of interchangeable microbatches. Interchangeable microbatches have the same position in sequences of equal
+/// cost. Every microbatch is in one list. Lists are ascending, and sorted by their first microbatches.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> interchangeable_microbatches(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> lists;

@@ -13,8 +13,8 @@
 
 namespace optpipe {
 
-/// The shape of a pipeline: the numbers of ranks and microbatches, which rank holds which stage, and which stage feeds
-/// which. Each extent is static or `dynamic`. `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` have the same
+/// The shape of a pipeline: the numbers of ranks and microbatches, the rank of each stage, and the edges between
+/// stages. Each extent is static or `dynamic`. `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` have the same
 /// members.
 template <auto Ranks, auto Microbatches, class Placement, class Edges = edges::chain> class basic_graph {
     static_assert(check_placement<Placement>() && check_edges<Edges>());

@@ -19,23 +19,23 @@
 
 namespace optpipe {
 
-/// The costs of one layer of a model for one microbatch. A layer is the smallest unit that a stage can hold, and the
-/// costs of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A
-/// stage first runs its layers without a backward, and keeps none of their activations. A stage's activation is the
-/// larger of two sums: one over its layers without a backward, and one over its layers with a backward.
+/// The costs of one layer of a model for one microbatch. A layer is the smallest unit of a stage. The costs of a stage
+/// are sums over its layers. A stage computes a kind of gradient if any of its layers does. The layers without a
+/// backward run first, and keep no activations. A stage's activation is the larger of two sums: over its layers without
+/// a backward, and over all other layers.
 struct layer_costs {
     stage_costs costs{};
-    /// Device memory for weights, gradients and optimizer state, which is occupied during the entire training.
+    /// Device memory for weights, gradients and optimizer state, held during the entire training.
     memory_size static_memory{};
-    /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
-    /// has an option if all of its layers with a backward have an option of the same name. Options of the same name
-    /// can't be combined if some of them recompute ahead of the backward, and some of them inside the backward.
+    /// The layer's storage options. An empty list stands for the options that the layer's costs describe. A stage has
+    /// an option if all its layers with a backward have an option of that name. Options that recompute ahead of the
+    /// backward can't be combined with options that recompute inside the backward.
     storage_list<false> storage{};
-    /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls. The
-    /// remaining time is computation.
+    /// The communication in `costs.forward` and `costs.backward_input`, such as all-to-alls. The remaining time is
+    /// computation.
     duration forward_comm{};
     duration backward_comm{};
-    /// The name by which measured pairs (`layer_pair`) refer to this kind of layer. May be empty.
+    /// The name of this kind of layer in measured pairs (`layer_pair`). May be empty.
     std::string kind{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -44,9 +44,9 @@ template <class M> concept has_static_memory = requires(const M& model, stage s,
     { model.static_memory(s, stages) } -> std::same_as<memory_size>;
 };
 
-/// The layers of a memory model, which is evaluated as a pipeline of `count` stages with one layer each. The first
-/// layer includes the embedding, and the last layer includes the output layer, if the model has them. As in
-/// `make_problem`, `policy` chooses how stashes may be stored.
+/// The layers of a memory model. The model is evaluated for `count` stages with one layer each. The first layer
+/// includes the model's embedding, and the last layer its output layer. `policy` chooses the storage options, as in
+/// `make_problem`.
 template <class Model, class Policy = offload::solver_decides>
 [[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count,
                                                       const Policy& policy = {}) {
@@ -67,7 +67,7 @@ namespace detail {
     if (!a || !b) return std::nullopt;
     return transfer_times{a->offload + b->offload, a->reload + b->reload};
 }
-/// The gradients that a stage computes if some of its layers compute `a` and others compute `b`.
+/// The gradients of a stage with layers that compute `a` and layers that compute `b`.
 [[nodiscard]] constexpr gradient_kind both(gradient_kind a, gradient_kind b) {
     for (const auto kind : {gradient_kind::full, gradient_kind::input})
         if (a == kind || b == kind) return kind;
@@ -83,7 +83,7 @@ namespace detail {
             both(a.gradients, b.gradients),
             a.kv + b.kv};
 }
-/// Whether one of the options recomputes ahead of the backward, and the other option recomputes inside the backward.
+/// Whether one option recomputes ahead of the backward, and the other inside the backward.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
     const auto ahead = a.recompute + b.recompute;
     const auto inside = a.backward_extra + b.backward_extra;
@@ -96,8 +96,8 @@ namespace detail {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// The sums of the options that have the same name in both lists. Two options aren't summed if they
-/// `recompute_differently`.
+/// Sums the options that have the same name in both lists. Skips pairs of options that recompute differently
+/// (`recompute_differently`).
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -109,24 +109,24 @@ namespace detail {
     return options;
 }
 
-/// The layer's storage list or, if it is empty, the list that its costs describe.
+/// The layer's storage list. An empty list is replaced by the options that the layer's costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
-/// The costs and storage options of a stage with the layers in `which`. Contract: there is at least one layer, and
-/// layers without a backward come first.
+/// The costs and storage options of a stage with the layers in `which`. Contract: `which` isn't empty, and layers
+/// without a backward come first.
 [[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
-/// Like the `with_layers` below, but the stages hold the layers in the order that `order` lists.
+/// Like `with_layers` below, with the layers in the sequence `order`.
 [[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
                                           std::span<const std::size_t> order, std::span<const std::size_t> counts);
 
 } // namespace detail
 
 /// The pipeline `p` with these layers distributed over its stages in order. Stage s holds `counts[s]` ≥ 1 layers.
-/// `p.memory_limit` is the memory of the devices, from which the static memory of each rank's layers is subtracted.
-/// Costs and storage of `p` are replaced.
+/// `p.memory_limit` is the devices' memory. The static memory of each rank's layers is subtracted. Costs and storage of
+/// `p` are replaced.
 ///
-/// Contract: `counts` has one entry per stage, and its sum is the number of layers. The layers of each stage have at
-/// least one storage option in common.
+/// Contract: `counts` has one entry per stage, and the sum of its entries is the number of layers. The layers of each
+/// stage have at least one storage option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe

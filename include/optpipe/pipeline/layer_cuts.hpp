@@ -12,21 +12,19 @@
 
 namespace optpipe::detail {
 
-/// The cuts of a model's layers. A cut is a set of layers that the first stages of a pipeline may hold. A cut that
-/// contains a layer also contains all layers that feed this layer. A cut that contains a layer with a backward also
-/// contains all layers without a backward. Layers that belong together can't be divided, and form one piece with all
-/// layers that lie between them. Cuts have indices: a cut's index is above the indices of its proper subsets, and cut 0
-/// is empty.
+/// The cuts of a model's layers. A cut is a set of layers that the first stages of a pipeline may hold. If a cut
+/// contains a layer, the cut contains all layers that feed this layer. A cut that contains a layer with a backward also
+/// contains all layers without a backward. Layers that belong together form one piece with all layers between them. Cut
+/// 0 is empty. A cut's index is above the indices of its proper subsets.
 class layer_cuts {
 public:
-    /// A cut with one piece more or less than another cut, and the piece by which they differ.
+    /// The neighbour of a cut with one piece more or less, and this piece.
     struct step {
         std::size_t cut = 0;
         std::size_t piece = 0;
     };
     /// The largest number of cuts to list. For example, two branches of 100 layers have 10,201 cuts. If there are more
-    /// cuts, only one cut is listed for each number of pieces: the cut with the first pieces in the order of the
-    /// layers.
+    /// cuts, one cut is listed per number of pieces: the first pieces in the order of the layers.
     static constexpr std::size_t most_cuts = 16'384;
 
     /// The first `without_backward` layers have no backward. Each list in `together` names layers that must be in one
@@ -48,7 +46,7 @@ public:
     [[nodiscard]] std::size_t piece_of(std::size_t layer) const { return piece_of_[layer]; }
     [[nodiscard]] std::size_t pieces_in(std::size_t cut) const { return pieces_in_[cut]; }
     [[nodiscard]] std::size_t layers_in(std::size_t cut) const { return layers_in_[cut]; }
-    /// The cuts with one piece more (`larger`) or one piece less (`smaller`) than `cut`.
+    /// The cuts with one piece more than `cut` (`larger`), or one piece less (`smaller`).
     [[nodiscard]] const std::vector<step>& larger(std::size_t cut) const { return larger_[cut]; }
     [[nodiscard]] const std::vector<step>& smaller(std::size_t cut) const { return smaller_[cut]; }
 
@@ -69,8 +67,8 @@ private:
     graph layers_of_;
     /// The pieces that feed each piece.
     graph sources_;
-    /// `frozen_` lists the pieces with a layer that has no backward. `has_backward_` tells for each piece whether it
-    /// has a layer with a backward.
+    /// `frozen_` lists the pieces with a layer that has no backward. `has_backward_[i]` tells whether piece i has a
+    /// layer with a backward.
     std::vector<std::size_t> frozen_;
     std::vector<bool> has_backward_;
     bool are_all_ = true;
@@ -81,8 +79,8 @@ private:
     std::vector<std::vector<step>> smaller_;
 };
 
-/// Finds the strongly connected components of a graph with Tarjan's algorithm. Components are found in reverse
-/// topological order: a component comes after all components to which it leads.
+/// Finds the strongly connected components of a graph with Tarjan's algorithm. Finds components in reverse topological
+/// order: a component comes after all components that it leads to.
 class component_search {
 public:
     explicit component_search(const std::vector<std::vector<std::size_t>>& leads_to)
@@ -129,8 +127,7 @@ inline layer_cuts::layer_cuts(std::size_t layers, const std::optional<std::vecto
                               std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                               std::size_t most)
     : piece_of_(layers) {
-    graph feeds(layers + 1); // an extra node after the layers' nodes, which separates layers without a backward from
-                             // all other layers
+    graph feeds(layers + 1); // an extra node, which separates layers without a backward from the rest
     if (edges)
         for (const auto& each : *edges)
             feeds[each.from].push_back(each.to);
@@ -154,7 +151,7 @@ inline void layer_cuts::find_pieces(const graph& feeds, std::size_t without_back
         else
             leads_to[between].push_back(layer);
     component_search search{leads_to};
-    for (auto layer = layers(); layer-- > 0;) { // backwards, so that pieces are in the order of layers where possible
+    for (auto layer = layers(); layer-- > 0;) { // backwards, so that pieces keep the order of layers where possible
         if (layer + 1 == without_backward) search.visit(between);
         search.visit(layer);
     }

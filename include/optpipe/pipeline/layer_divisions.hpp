@@ -18,8 +18,8 @@
 
 namespace optpipe::detail {
 
-/// A division of layers among stages. Entry s is the cut with the layers of stages 0 to s. A stage holds the layers
-/// that are in its cut, but not in the previous cut.
+/// A division of layers among stages. Entry s is the cut with the layers of stages 0 to s. Stage s holds the layers of
+/// cut s that aren't in cut s − 1.
 using layer_division = std::vector<std::size_t>;
 
 /// The ways to divide the layers of a model among the stages of one pipeline. Every edge must lead to the same or a
@@ -32,7 +32,7 @@ public:
     [[nodiscard]] const layer_cuts& cuts() const { return cuts_; }
     /// Whether there is at least one division.
     [[nodiscard]] bool exist() const { return may_begin(0, 0); }
-    /// The number of divisions, or a number above `most` if there are more.
+    /// The number of divisions; a count above `most` may be too low.
     [[nodiscard]] std::size_t count(std::size_t most) const {
         std::size_t found = 0;
         const stop_when enough{[&] { return found > most; }};
@@ -42,20 +42,18 @@ public:
     /// Whether `each` is one of the possible divisions. Contract: `each` has one cut per stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
     /// A division in which each stage s has about `counts[s]` layers. The cuts are chosen from the first stage on. The
-    /// cut chosen for stage s is the possible cut whose number of layers is nearest to counts[0] + … + counts[s].
-    /// Contract: `exist()`.
+    /// cut for stage s comes as close as possible to counts[0] + … + counts[s] layers. Contract: `exist()`.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const;
     /// The stage of each layer.
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const;
 
-    /// Calls `look(division)` for every division in lexicographic order, until `stop()` returns true.
+    /// Calls `look(division)` for every division in lexicographic order. Ends early if `stop()` returns true.
     template <class Look> void for_each(stop_check stop, const Look& look) const {
         layer_division each;
         if (exist()) visit(each, stop, look);
     }
-    /// Calls `look(neighbour)` for every division in which one piece of `of` has moved to another stage. Ends early if
-    /// `stop()` returns true. A piece that can't pass a stage on its way stays there, and the stage passes on another
-    /// piece.
+    /// Calls `look(neighbour)` for every division that differs from `of` by one moved piece. Ends early if `stop()`
+    /// returns true.
     template <class Look> void for_each_neighbour(const layer_division& of, stop_check stop, const Look& look) const {
         for (std::size_t from = 0; from < stages(); ++from)
             for (std::size_t to = 0; to < stages() && size_of(of, from) > 1; ++to) {
@@ -99,8 +97,8 @@ private:
         return s == stages() ? left == 0 : left >= stages() - s;
     }
     void find_beginnings();
-    /// The step in `some` that moves the piece `wanted`. If no step moves `wanted`, returns the step that moves the
-    /// last piece of stage `s` (if `is_forward` is true) or its first piece.
+    /// The step in `some` that moves the piece `wanted`. The fallback is the last piece of stage `s` if `is_forward` is
+    /// true, and else the first piece.
     [[nodiscard]] const layer_cuts::step& choose(const std::vector<layer_cuts::step>& some, const layer_division& of,
                                                  std::size_t s, std::size_t wanted, bool is_forward) const;
     [[nodiscard]] layer_division moved_forward(layer_division of, std::size_t from, std::size_t to,
@@ -108,8 +106,8 @@ private:
     [[nodiscard]] layer_division moved_back(layer_division of, std::size_t from, std::size_t to,
                                             std::size_t piece) const;
 
-    /// Calls `look(cut)` for each cut at which stage `s` may end if it begins at the cut `begin`, until `look` returns
-    /// false. Returns whether `look` always returned true.
+    /// Calls `look(cut)` for each possible end of stage `s` after the cut `begin`. Stops once `look` returns false.
+    /// Returns whether `look` always returned true.
     template <class Look> bool for_each_end(std::size_t begin, std::size_t s, const Look& look) const {
         if (s + 1 == stages()) return look(cuts_.size() - 1);
         std::set<std::size_t> next{begin};

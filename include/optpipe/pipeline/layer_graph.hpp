@@ -14,8 +14,8 @@ struct layer_edge {
     std::size_t to = 0;
     /// Factor on the communication time between the ranks of the two layers' stages.
     double size = 1.0;
-    /// Device memory of data that waits to be used (`edge::held`). This memory counts only if the two layers are in
-    /// different stages.
+    /// Device memory of data that waits to be used (`edge::held`). Counts only if the two layers are in different
+    /// stages.
     memory_size held{};
     friend bool operator==(const layer_edge&, const layer_edge&) = default;
 };

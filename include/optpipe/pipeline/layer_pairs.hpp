@@ -17,8 +17,8 @@
 
 namespace optpipe {
 
-/// The measured duration of a layer's forward and a layer's backward that run together. The forward is of a layer of
-/// kind `forward`, and the backward is of a layer of kind `backward` (`layer_costs::kind`).
+/// The measured duration of a forward and a backward of two layers that run together. `forward` and `backward` are
+/// kinds of layers (`layer_costs::kind`).
 struct layer_pair {
     std::string forward{};
     std::string backward{};
@@ -39,8 +39,7 @@ struct work_parts {
     }
 };
 
-/// The duration of a pair: max(total computation, total communication) · (1 + `contention`), but no shorter than either
-/// part alone.
+/// The duration of a pair: max(computation, communication) · (1 + `contention`), and at least the longer part.
 [[nodiscard]] constexpr duration overlap_duration(work_parts forward, work_parts backward, double contention) {
     const auto both = forward + backward;
     return std::max(
@@ -55,7 +54,7 @@ struct work_parts {
     return {length_of(layer.costs, kind) - layer.backward_comm, layer.backward_comm};
 }
 
-/// The kinds of backward that can be paired with a forward, on a stage that computes `gradients`.
+/// The kinds of backward that can be paired with a forward, if a stage computes `gradients`.
 [[nodiscard]] inline std::vector<overlap_kind> pair_kinds(const problem& p, gradient_kind gradients) {
     std::vector<overlap_kind> kinds;
     if (gradients == gradient_kind::full && p.full_backward) kinds.push_back(overlap_kind::backward);
@@ -84,15 +83,14 @@ public:
     [[nodiscard]] double contention() const { return contention_; }
 
     /// The duration of a pair of two stages with these layers, in order. If no pairs were measured, the duration is
-    /// `overlap_duration` of the sums over the layers. If pairs were measured, layers run in pairs: the first layer of
-    /// the forward with the last layer that has a backward, and so on. If one list is longer, its remaining layers run
-    /// alone. A pair of layers that wasn't measured takes `overlap_duration`, but no longer than the two layers in
-    /// succession.
+    /// `overlap_duration` of the sums over the layers. Measured layers run in pairs: forward layers from the first,
+    /// backward layers from the last. If one list is longer, its remaining layers run alone. An unmeasured pair of
+    /// layers takes `overlap_duration`, or the time in succession if shorter.
     [[nodiscard]] duration of(std::span<const std::size_t> forward, std::span<const std::size_t> backward,
                               overlap_kind kind) const {
         return has_measured() ? in_succession(forward, backward, kind) : together(forward, backward, kind);
     }
-    /// The time that the pair saves, compared with its two parts in succession.
+    /// The time that the pair saves over its two parts in succession.
     [[nodiscard]] duration saving(std::span<const std::size_t> forward, std::span<const std::size_t> backward,
                                   overlap_kind kind) const {
         duration alone{};

@@ -17,23 +17,21 @@ namespace optpipe {
 /// The device memory that a rank needs to run one microbatch at a time.
 struct least_memory_result {
     /// The least device memory that suffices if all microbatches of a stage use the same storage option. Unlimited if
-    /// some stages have only options that offload, and the host is too small for their stashes.
+    /// the host is too small for stages that must offload.
     memory_size needed{};
     /// `options` has the storage option of each of the rank's stages, in model order. `with_options` is the device
     /// memory that the rank takes with these options. Among all options that meet the rank's limit, `options` takes the
     /// least host memory. If no options meet the limit, the rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. The bound can be less than `needed`, which assumes
-    /// that all microbatches of a stage use one option. With a small host, a schedule that mixes options can take less
-    /// than `needed`.
+    /// A lower bound on the device memory of every valid schedule. May be less than `needed`.
     memory_size lower_bound{};
 };
 
 namespace detail {
 
-/// Walks through the forwards of one microbatch on one rank, and chooses the storage option of every stage. Keeps only
-/// the combinations that no other combination dominates in peak, remaining device memory and host memory.
+/// Chooses the storage option of every stage, in the order of one microbatch's forwards on a rank. Drops combinations
+/// that are dominated in peak, remaining device memory and host memory.
 template <pipeline_graph Graph> class storage_choices {
 public:
     constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
@@ -105,7 +103,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// A lower bound on the device memory that the stashes of the visited stages take together after offloading.
+    /// A lower bound on the device memory that the visited stages' stashes take after offloading.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -121,22 +119,21 @@ private:
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
-        // Ties go to the state with the least memory on the device, so that pruning stays exact if the host is
-        // unlimited.
+        // Ties go to the least memory on the device, so that pruning stays exact if the host is unlimited.
         std::sort(states.begin(), states.end(),
                   [](const state& a, const state& b) { return a.peak != b.peak ? a.peak < b.peak : a.left < b.left; });
         states.resize(most_states_);
         return true;
     }
-    /// Drops each state that another state dominates. A state dominates another if it is at least as good in all
-    /// respects. Takes O(n log n) comparisons.
+    /// Drops each state that another state dominates. A state dominates another if none of its amounts is larger. Takes
+    /// O(n log n) comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The states that no other kept state dominates when host memory is ignored. The higher the peak of a state in
-        // `steps`, the less memory it leaves on the device.
+        // The states that no other kept state dominates, if host memory is ignored. States in `steps` with higher peaks
+        // leave less memory on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -165,15 +162,14 @@ private:
 
 } // namespace detail
 
-/// The least device memory with which `r` can run the microbatches one after the other.
+/// The least device memory with which `r` can run one microbatch at a time.
 ///
-/// While the forward or the backward of a stage runs, the stashes of the rank's earlier stages are on the device unless
-/// they are offloaded. The rank needs the maximum over its stages i of Σ_{j<i} l_j + a_i, where l_j is the memory that
-/// the storage option of stage j leaves on the device. The term a_i is the maximum of two amounts: the memory that the
-/// forward of stage i leaves, and the restored memory of stage i. Without full backwards, a_i is at least the weight
-/// stash of stage i. All transfers together must fit in host memory. `needed` is the least need over all combinations
-/// of options. If more than `most_states` combinations remain after a stage, only the best are kept. For `lower_bound`,
-/// the options are chosen separately for each stage i.
+/// While a stage runs, the stashes of the rank's earlier stages are on the device unless offloaded. The rank needs the
+/// maximum over its stages i of Σ_{j<i} l_j + a_i. The option of stage j leaves l_j on the device. The amount a_i is
+/// the larger of two amounts: the memory after the forward of stage i, and its restored memory. Without full backwards,
+/// a_i is at least the weight stash of stage i. All transfers together must fit in host memory. `needed` is the least
+/// need over all combinations of options. After each stage, only the best `most_states` combinations are kept. For
+/// `lower_bound`, the options are chosen separately for each stage i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
@@ -181,8 +177,8 @@ template <pipeline_graph Graph>
 }
 
 /// A lower bound on the device memory of rank `r` for any graph and any microbatches. The bound is the memory of one
-/// stage while it runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores
-/// slices, groups and the memory that edges hold.
+/// running stage, plus the memory that the rank's earlier stages must leave on the device. The bound ignores slices,
+/// groups and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();
@@ -241,7 +237,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(
     return true;
 }
 
-/// Host memory that one microbatch takes on rank `r` if every stage uses the option with the smallest transfer.
+/// Host memory of one microbatch on rank `r`, if every stage uses its option with the smallest transfer.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_host_memory(const basic_problem<Graph>& p, rank r) {
     memory_size all{};

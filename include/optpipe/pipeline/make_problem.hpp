@@ -24,8 +24,8 @@ constexpr void for_each_candidate(const basic_problem<Graph>& p, const OptionsOf
             visit(storage_candidate{s, p.costs[s], option, paths.lifespan[s], places[s], stages[p.rank_of(s)].size()});
 }
 
-/// Gives each stage the storage options in `options_of(stage)` that the policy allows. A stage keeps its stashes on the
-/// device if the policy allows none of its options.
+/// Gives each stage the options in `options_of(stage)` that the policy allows. A stage without an allowed option keeps
+/// its stashes on the device.
 template <pipeline_graph Graph, class Policy, class OptionsOf>
 constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, const Policy& policy,
                                                     const OptionsOf& options_of) {
@@ -42,8 +42,8 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// For each stage, whether the policy forbids, permits or requires offloading of entire stashes. The decision is
-/// `forbid` for stages that can't be offloaded.
+/// For each stage, whether the policy forbids, permits or requires offloading. The decision is `forbid` for stages that
+/// can't be offloaded.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {
@@ -71,11 +71,11 @@ template <pipeline_graph Graph, class Policy>
 }
 
 /// Makes a problem from the pipeline's shape, the costs of a microbatch, and a policy for storing stashes. The policy
-/// chooses from the model's storage options. If the model has no storage options, the policy chooses from the options
-/// that the costs describe. By default, the planner decides for each stash whether to keep or to offload all of it.
-/// `limit` is the device memory of each rank for stashes. `limit` doesn't include weights, gradients and optimizer
-/// state. Uses the model's members `p2p()` (the time between any two ranks), `time_unit` and `memory_unit`, as far as
-/// they exist. All remaining fields of the problem keep their defaults, and can be changed.
+/// chooses from the model's storage options. A model without storage options has the options that its costs describe.
+/// By default, the planner decides for each stash whether to offload it. `limit` is the device memory of each rank for
+/// stashes. `limit` doesn't include weights, gradients and optimizer state. Uses the members `p2p()` (time between any
+/// two ranks), `time_unit` and `memory_unit` of a model that has them. All remaining fields of the problem keep their
+/// defaults, and can be changed.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

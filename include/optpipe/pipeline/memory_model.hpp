@@ -17,8 +17,8 @@ template <class M> concept has_costs = requires(const M& model, stage s, std::si
 
 /// Describes the costs of one microbatch on every stage: durations, stashes and transfers.
 ///
-/// Semantics: `costs(s, S)` returns the costs of stage s of S stages. Durations are above 0, sizes aren't negative, and
-/// the same arguments always give the same costs.
+/// Semantics: `costs(s, S)` returns the costs of stage s of S stages. Durations are above 0, and sizes aren't negative.
+/// Equal arguments give equal costs.
 template <class M> concept memory_model = std::copyable<M> && has_costs<M>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.
@@ -44,8 +44,8 @@ struct uniform_memory {
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }
 };
 
-/// The costs of the papers' unit problems. F, I and W take one unit of time each, and a stash has size 1. W still needs
-/// the share `weight_share` of the stash.
+/// The costs of the papers' unit problems. F, I and W take one unit of time each. A stash has size 1. W still needs the
+/// share `weight_share` of the stash.
 struct unit_memory {
     double weight_share = 0.5;
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const {

@@ -29,8 +29,8 @@ inline constexpr cost_factors usual_factors{};
 /// The factor `f` on everything.
 [[nodiscard]] constexpr cost_factors equal_factors(double f) { return {f, f, f, f, f}; }
 
-/// The costs of a stage for a microbatch with these factors. Transfer times stay as they are, because they only
-/// describe storage options.
+/// The costs of a stage for a microbatch with these factors. Transfer times don't change, as they only describe storage
+/// options.
 [[nodiscard]] constexpr stage_costs scaled(stage_costs c, const cost_factors& f) {
     c.forward = f.forward * c.forward;
     c.backward_input = f.backward_input * c.backward_input;
@@ -50,9 +50,8 @@ inline constexpr cost_factors usual_factors{};
     return o;
 }
 
-/// How the microbatches of a step differ. Microbatches may have factors on their costs, and several of them may be the
-/// slices of one sequence. By default, all microbatches are equal, each is a sequence of its own, and the lists are
-/// empty.
+/// How the microbatches of a step differ. Microbatches may have factors on their costs. A sequence may have several
+/// microbatches as its slices. By default, the lists are empty: all microbatches are equal, and none is a slice.
 template <auto Stages, auto Microbatches> class basic_microbatch_list {
 public:
     constexpr basic_microbatch_list() = default;
@@ -134,17 +133,17 @@ private:
     bool are_equal_ = true;
     bool is_by_stage_ = false;
     std::size_t count_ = 0;
-    /// Factors of microbatches. The list is empty, or has one entry per microbatch, or one per pair of a stage and a
-    /// microbatch.
+    /// Factors of microbatches. One entry per microbatch, or per pair of a stage and a microbatch; empty without
+    /// factors.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
-    /// For each microbatch, the index of its sequence, from 0; empty if no sequence has several slices.
+    /// The index of each microbatch's sequence, from 0; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};
 };
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
 
-/// Microbatches that differ only on the stages in `which`, such as an encoder of images. The pipeline has `stages`
-/// stages. All costs of microbatch m on the stages in `which` have the factor `scale[m]`.
+/// Microbatches that only differ on the stages in `which`, such as an image encoder. The pipeline has `stages` stages.
+/// All costs of microbatch m on the stages in `which` have the factor `scale[m]`.
 template <class Which, class Scale>
 [[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
     const auto count = scale.size();

@@ -24,8 +24,8 @@ namespace optpipe::model_shapes {
             .value_width = head_width,
             .feed_forward = feed_forward};
 }
-/// The layer `dense` with experts in place of its feed-forward part. Each expert is as wide as the feed-forward part of
-/// `dense`.
+/// The layer `dense` with experts in place of its feed-forward part. Each expert has the width of the feed-forward part
+/// of `dense`.
 [[nodiscard]] constexpr decoder_layer with_experts(decoder_layer dense, std::size_t experts, std::size_t active,
                                                    std::size_t shared = 0) {
     dense.experts = experts;

@@ -9,10 +9,10 @@ namespace optpipe {
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
-    require, ///< every stash is offloaded, unless a dispatcher finds that the host is full or the gradient is due
+    require, ///< every stash is offloaded unless a dispatcher finds the host full or the gradient due
 };
 
-/// Storage policies that allow only two options: to keep a stash, and to offload all of it.
+/// Storage policies with two options: keep a stash, or offload all of it.
 namespace offload {
 
 struct never {
@@ -25,8 +25,8 @@ struct always {
 };
 
 /// Offloads the stashes of the stages with the longest lifespans on each rank. `share` (0 to 1) is the share of the
-/// rank's stages that are offloaded. PO-H of PipeOffload (section on selective offload) offloads half of the stages,
-/// and PO-F offloads all of them.
+/// rank's stages that are offloaded. In PipeOffload (section on selective offload), PO-H offloads half of the stages,
+/// and PO-F all stages.
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {

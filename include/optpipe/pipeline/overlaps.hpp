@@ -22,16 +22,14 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A forward and a backward, of the same stage or of two stages of a rank, that the rank can run as one operation. A
-/// pair usually takes less time than its two operations in succession.
+/// A forward and a backward of one rank that can run as one operation.
 struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors. The pair takes at least as long as the longer of its
-    /// two operations.
+    /// Duration of the pair if its microbatches have no factors. At least the duration of the longer operation.
     optpipe::duration duration{};
-    /// Device memory that the pair takes while it runs, in addition to the memory of its two operations.
+    /// Device memory of the running pair, in addition to the memory of its two operations.
     memory_size memory{};
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };
@@ -48,8 +46,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair of the forward on stage `forward` and the backward of this kind on stage `backward`. Null if there is
-    /// no such pair. Calling `add` invalidates the pointer.
+    /// The pair of the forward on stage `forward` and the backward of this kind on stage `backward`. Null if the list
+    /// lacks this pair. Calling `add` invalidates the pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;

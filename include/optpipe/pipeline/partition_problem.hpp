@@ -18,7 +18,7 @@
 namespace optpipe {
 
 /// The layers of a model, and several pipelines. The layers may be divided among the stages of any one of these
-/// pipelines. All pipelines have the same devices and microbatches, but different placements of the stages.
+/// pipelines. All pipelines have the same devices and microbatches, and differ in the placement of stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Each pipeline is a chain without groups and pairs. The factors of a microbatch are the same on all stages. The
@@ -28,13 +28,12 @@ struct partition_problem {
     /// The edges between layers, each pair of layers at most once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that must be in the same stage. Layers on a path of edges between two layers of a list
-    /// are in the stage of the list, too.
+    /// Each list names layers that must be in the same stage. Layers on a path of edges between two listed layers are
+    /// in the same stage, too.
     std::vector<std::vector<std::size_t>> together{};
-    /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
+    /// The speed of each rank. The durations on a rank are divided by its speed. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
-    /// The factor on a pair's duration is 1 + `contention`, because the pair's two operations compete for the device
-    /// (`overlap_duration`).
+    /// The slowdown of a pair: its duration is multiplied by 1 + `contention` (`overlap_duration`).
     double contention = 0.0;
     /// Measured durations of pairs, by the kinds of the two layers. With measured durations, pairs of stages run layer
     /// by layer (`layer_pairing`).
@@ -45,9 +44,9 @@ struct partition_problem {
 
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
-/// once to each stage that needs it. Among a layer's edges to one stage, only the largest `size` and the largest `held`
-/// count. The `size` and the `held` of an edge between stages are sums over the sending layers. If layers communicate
-/// or have measured pairs, the pairs of stages that save time are added (`layer_pairing`).
+/// once to each stage that needs the output. Among a layer's edges to one stage, only the largest `size` and the
+/// largest `held` count. The `size` and the `held` of an edge between stages are sums over the sending layers. Pairs of
+/// stages that save time are added (`layer_pairing`).
 ///
 /// Contract: `p` is valid, and `pipeline` is the index of one of its pipelines. Every stage has a layer, and no edge
 /// leads to an earlier stage.
@@ -62,32 +61,32 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. Two more placements
-/// have two stages per rank, as a loop and as a v. The loop and v placements are left out if there is only one rank, or
-/// if there are too few layers for two stages per rank.
+/// The pipeline `p` with each of the usual placements. The first placement has one stage per rank. The second and third
+/// placements have two stages per rank, as a loop and as a v. Loop and v are left out if there is one rank or too few
+/// layers.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
 
 class layer_cuts;
 
-/// The violations in the layers. Each layer is checked as if it were a stage.
+/// The violations in the layers. Each layer is checked like a stage.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations that concern several layers. Three kinds are reported: out-of-range sums over all layers, layers without
-/// a common storage option, and layers without a backward that come after layers with a backward. Contract: each layer
-/// is valid by itself.
+/// Violations that concern several layers. Reports out-of-range sums over all layers, and layers without a common
+/// storage option. Reports layers without a backward that come after layers with a backward. Contract: each layer is
+/// valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 /// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
-/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: there is at least one
-/// pipeline.
+/// Violations in edges, pins, lists of layers that belong together, speeds, and pairs of layers. Contract: there is at
+/// least one pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
 } // namespace detail
 
-/// All reasons why `p` isn't a valid partition problem; empty if it can be planned.
+/// All reasons why `p` isn't a valid partition problem; empty if `p` is valid.
 [[nodiscard]] std::vector<violation> validate(const partition_problem& p);
 
 } // namespace optpipe
@@ -285,7 +284,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether there is a layer with the index `layer`. If there is no such layer, adds a violation at the place `where`.
+/// Whether there is a layer with the index `layer`. If there is no such layer, adds a violation at `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;
@@ -350,7 +349,7 @@ inline void validate_together(const partition_problem& p, std::vector<violation>
     }
 }
 
-/// Reports speeds that aren't numbers above 0, and speeds at which a duration isn't a number above 0.
+/// Reports speeds that aren't numbers above 0, and speeds that make a duration 0 or infinite.
 inline void validate_speeds(const partition_problem& p, std::vector<violation>& found) {
     const auto ranks = p.pipelines.front().graph.ranks();
     if (!p.rank_speed.empty() && p.rank_speed.size() != ranks)
@@ -384,7 +383,7 @@ template <class Holds> bool has_kind(const partition_problem& p, const std::stri
                        [&](const layer_costs& each) { return each.kind == kind && holds(each); });
 }
 
-/// The longest operation that this pair may have: a forward of kind `of.forward`, or a backward of kind `of.backward`.
+/// The longest operation of the pair: a forward of kind `of.forward`, or a backward of kind `of.backward`.
 inline duration longest_part(const partition_problem& p, const layer_pair& of) {
     duration longest{};
     for (const auto& each : p.layers) {
@@ -394,8 +393,8 @@ inline duration longest_part(const partition_problem& p, const layer_pair& of) {
     return longest;
 }
 
-/// Reports a measured pair in three cases: no layer has one of the pair's kinds, no layer has the pair's kind of
-/// backward, or the pair is shorter than one of its operations.
+/// Reports a measured pair if no layer has its kind, if no layer has its backward, or if one operation is longer than
+/// the pair.
 inline void validate_layer_pair(const partition_problem& p, std::size_t i, std::vector<violation>& found) {
     const auto& each = p.layer_pairs[i];
     const auto field = [&](const char* name) { return place("layer_pairs", i, name); };
@@ -443,7 +442,7 @@ inline void validate_layer_pairs(const partition_problem& p, std::vector<violati
                                                         std::to_string(most_overlaps) + " are possible"});
 }
 
-/// Reports pins and layers that belong together if they leave no way to divide the layers among the stages.
+/// Reports pins and layers that belong together if no division of the layers can meet them.
 inline void validate_divisions(const partition_problem& p, std::vector<violation>& found) {
     if (p.pins.empty() && p.together.empty()) return;
     const auto cuts = cuts_of(p);

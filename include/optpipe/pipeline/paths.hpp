@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// The earliest start times of a microbatch's operations, and the least times of its remaining work, if the microbatch
-/// is alone in the pipeline. The gradient of a stage is its I, or its B if the backward isn't split.
+/// The earliest start times of operations, and the least times of remaining work, for a microbatch alone in the
+/// pipeline. The gradient of a stage is its I, or its B if backwards aren't split.
 template <auto Stages> struct basic_microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};

@@ -21,18 +21,17 @@
 
 namespace optpipe {
 
-/// An input of a stage: the earlier stage that sends the input, and the size and memory of the edge between the two
-/// stages (`edge`).
+/// An input of a stage: the earlier stage that sends it, and the size and memory of the edge (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;
     memory_size held{};
-    // Implicit, so that a list of stages can be passed as a list of inputs.
+    // Implicit: a list of stages converts to a list of inputs.
     constexpr stage_input(stage of, double times = 1.0, memory_size waiting = {})
         : from{of}, size{times}, held{waiting} {}
 };
 
-/// Describes a pipeline stage by stage. Each stage is added after the stages that feed it:
+/// Describes a pipeline stage by stage. A stage is added after the stages that feed it:
 ///
 ///     pipeline_builder model;
 ///     const auto vision = model.add(rank{0}, encoder);
@@ -52,8 +51,8 @@ public:
     /// Adds a stage with the storage options `options`. Transfer times in the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model. Stage i of the chain is on rank
-    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. Uses the model's
-    /// members `p2p()`, `time_unit` and `memory_unit`, as far as they exist. The stages get all of the model's storage
+    /// `ranks[i]`. The stages in `fed_by` feed the first stage of the chain. Returns the last stage. Uses the members
+    /// `p2p()`, `time_unit` and `memory_unit` of a model that has them. The stages get all of the model's storage
     /// options. `restrict_storage` can remove options later.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
@@ -68,8 +67,8 @@ public:
     /// `fed_by` feed every shard. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {});
-    /// Makes these stages a group: for each microbatch, the gradient of every stage starts no earlier than `delay`
-    /// after the end of the last F of the group.
+    /// Makes these stages a group. The gradients of a microbatch start no earlier than `delay` after its last F in the
+    /// group.
     void group(std::vector<stage> stages, duration delay = {});
 
     /// The problem of a step with `microbatches` microbatches. The problem has all ranks up to the highest one that

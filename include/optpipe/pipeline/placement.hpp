@@ -25,8 +25,8 @@ template <class P> concept has_rank_of = requires(const P& p, stage s, std::size
 /// Defines which rank holds which stage.
 ///
 /// Semantics: `stages(R)` is the number of stages on R ranks. `rank_of(s, R)` is below R for every stage s, and doesn't
-/// change. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic` if it isn't known (always for R =
-/// `dynamic`).
+/// change. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic`. `stage_extent(dynamic)` is
+/// `dynamic`.
 template <class P> concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

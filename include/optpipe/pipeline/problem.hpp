@@ -26,7 +26,7 @@ namespace optpipe {
 /// The quantity to minimize.
 enum class objective_kind {
     makespan, ///< the time at which the last operation ends
-    span,     ///< the longest time that any rank is engaged, from its first start to its last end
+    span,     ///< the longest time from the first start to the last end on any rank
 };
 
 enum class duplex_kind {
@@ -34,8 +34,8 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation until a dependent operation on another rank may start. The time is one number
-/// for all ranks, or one number per ordered pair of ranks.
+/// The time from the end of an operation until a dependent operation on another rank may start. One number for all
+/// ranks, or one number per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
@@ -76,7 +76,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Number of transfers that one rank can run at once, 1 or 2. With 2 engines, each direction has its own engine.
+    /// Number of transfers that a rank can run at once, 1 or 2. With 2 engines, each direction has its own engine.
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The index of each rank's host link. Ranks with the same index share one link. Indices are below the number of
@@ -89,7 +89,7 @@ template <auto Ranks> struct basic_transfer_rules {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Makes ranks `a` and `b` share one host link. Other ranks on the links of `a` and `b` share the new link, too.
+    /// Makes ranks `a` and `b` share one host link. The new link joins all ranks of the links of `a` and `b`.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -101,8 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has exactly the options that its costs describe. Costs describe the option `keep` and, if the
-/// costs have transfer times, the option `offload`.
+/// Whether every stage has exactly the options that its costs describe. Costs describe the option `keep`. Costs with
+/// transfer times also describe the option `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -117,8 +117,7 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// The costs of each stage, except the transfer times, which are in `storage`. `set_stage` changes `costs` and
-    /// `storage`.
+    /// The costs of each stage. The transfer times are in `storage`. `set_stage` changes `costs` and `storage`.
     per_stage<stage_costs, stages_extent> costs{};
     /// The storage options of each stage. Every stage has at least one option.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
@@ -126,13 +125,13 @@ template <pipeline_graph Graph> struct basic_problem {
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
     /// Groups of stages that hold shards of one layer.
     stage_groups<stages_extent> groups{};
-    /// The pairs of a forward and a backward that a rank can run as one operation.
+    /// The pairs of a forward and a backward that can run as one operation.
     overlap_list<Graph::is_static> overlaps{};
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// Whether a schedule may have full backwards (B). Should be false if the system that runs the schedule executes B
-    /// as I and then W. If false, a B in an order is timed as I and W.
+    /// Whether a schedule may have full backwards (B). Set this to false if your system runs B as I and then W. If
+    /// false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -153,21 +152,21 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe. Costs describe the option `keep` and, if the
-    /// costs have transfer times, the option `offload`.
+    /// Gives the stage these costs, and the options that the costs describe. Costs describe the option `keep`. Costs
+    /// with transfer times also describe the option `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
     /// Gives the stage these costs and options. Transfer times in the costs are ignored.
     template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
         costs[s] = of;
-        // reset() isn't used, because clang 14 can't copy a reset optional in a constant expression
+        // clang 14 can't copy an optional in a constant expression after a reset()
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
-    /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the stage's options
-    /// (`is_described_by_costs`), the costs passed to `change` include the transfer times, and the options are made
-    /// again from the changed costs. If the costs don't describe the options, the options don't change.
+    /// Calls `change(stage_costs&)` on the costs of a stage. If the costs describe the options
+    /// (`is_described_by_costs`), `change` sees the transfer times, and the options are made again. If the costs don't
+    /// describe the options, the options don't change.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -190,17 +189,17 @@ template <pipeline_graph Graph> struct basic_problem {
     }
 
     [[nodiscard]] constexpr rank rank_of(stage s) const { return graph.rank_of(s); }
-    /// Time from the end of an operation of stage `from` until a dependent operation of stage `to` may start.
+    /// Time from the end of an operation of stage `from` to the earliest start of a dependent operation of stage `to`.
     [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
-    /// Time from the end of F of (`e.from`, m) until F of (`e.to`, m) may start.
+    /// Time from the end of F of (`e.from`, m) to the earliest start of F of (`e.to`, m).
     [[nodiscard]] constexpr duration message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.from, e.to);
     }
-    /// Time from the end of the gradient of (`e.to`, m) until the gradient of (`e.from`, m) may start.
+    /// Time from the end of the gradient of (`e.to`, m) to the earliest start of the gradient of (`e.from`, m).
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }
-    /// Whether both stages of the edge compute gradients, so that the edge carries gradients.
+    /// Whether the edge carries gradients: both of its stages compute gradients.
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }
@@ -223,12 +222,12 @@ template <pipeline_graph Graph> struct basic_problem {
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory that a stage holds during a backward, if W directly follows I. The backward starts with
-    /// the memory `restored`. A full backward never holds more memory than at its start.
+    /// The most device memory of a stage during a backward in which W directly follows I. The backward starts with the
+    /// memory `restored`. A full backward never holds more memory than at its start.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to earlier stages (I, or B if the backward isn't split).
+    /// Duration of I, or of B if the backward isn't split.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }
@@ -247,8 +246,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// The mean time that the busiest rank needs for one microbatch. The interval between two equal microbatches can't
-    /// be shorter than this time.
+    /// The mean time that the busiest rank needs for one microbatch. A lower bound on the interval between two equal
+    /// microbatches.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -279,9 +278,9 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The scale for comparisons of memory. The scale is the largest of these amounts: the stashes, `kv`, `held` of the
-    /// edges, the memory of the pairs, and the limits of device memory. The limit of a rank counts for no more than the
-    /// sum of the rank's stashes, because a huge limit may stand for "no limit".
+    /// The scale for comparisons of memory. The largest of the stashes, `kv`, the edges' `held`, the memory of the
+    /// pairs, and the limits of device memory. A rank's limit counts up to the sum of its stashes, as a huge limit may
+    /// mean "no limit".
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -300,7 +299,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
 
 private:
-    /// Duration of all operations, transfers and messages of one microbatch if none of them overlap.
+    /// Duration of all operations, transfers and messages of one microbatch, one after the other.
     [[nodiscard]] constexpr duration serial_time_of(microbatch m) const {
         duration total{};
         for (const stage s : graph.all_stages()) {
@@ -428,8 +427,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pa
     return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
                                         [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
 }
-/// Whether the problem is plain: its stages form a chain without groups and pairs, every stage computes the gradients
-/// of its weights, and all microbatches are equal.
+/// Whether the problem is plain: its stages form a chain without groups and pairs, all stages compute weight gradients,
+/// and all microbatches are equal.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
     return p.overlaps.empty() && is_plain_without_pairs(p);
 }

@@ -12,7 +12,7 @@ namespace optpipe {
 inline constexpr std::string_view only_for_plain =
     " only for a chain of stages with gradients of weights and equal microbatches, without groups and pairs";
 
-/// Throws `optpipe::error` unless the problem is plain. `what` is the start of the error message, such as "a page is".
+/// Throws `optpipe::error` unless the problem is plain. `what` begins the error message, such as "a page is".
 inline void require_plain(const problem& p, std::string_view what) {
     if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
 }

@@ -14,22 +14,22 @@
 
 namespace optpipe {
 
-/// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
+/// The work of a microbatch's tokens, relative to the sequence that the stages' costs describe.
 struct token_work {
     double linear = 0.0;    ///< tokens of the microbatch
     double quadratic = 0.0; ///< pairs of a token and an earlier token for which the microbatch computes attention
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear work l and quadratic work q. In the forward of the sequence for which the
-/// stages' costs are given, attention takes the share a (`attention_share`). The gradient of attention is a part of I,
-/// and takes twice as long as the forward of attention. All other work takes equally long in F, I and W:
+/// The factors of a microbatch with linear work l and quadratic work q. `attention_share` (a) is the share of attention
+/// in the forward of the costed sequence. The gradient of attention is a part of I, and takes twice as long as in F.
+/// All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
 ///     all others       l
 ///
-/// The full backward (I and W together) has the same factor as F.
+/// The full backward has the same factor as F.
 [[nodiscard]] constexpr cost_factors token_factors(const token_work& work, double attention_share) {
     const double others = (1.0 - attention_share) * work.linear;
     const double attention = attention_share * work.quadratic;
@@ -55,8 +55,8 @@ struct token_work {
 
 namespace detail {
 
-/// Factors of all microbatches, computed from their `works`. `attention_share` is one number for all stages, or a list
-/// with one number per stage.
+/// Factors of all microbatches, computed from their `works`. `attention_share` is one number, or a list with one number
+/// per stage.
 template <std::size_t Stages, std::size_t Microbatches, class Works, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> with_token_factors(const Works& works,
                                                                                  const Share& attention_share) {
@@ -133,8 +133,8 @@ private:
     double end_ = 0.0;
 };
 
-/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of this length. Lengths
-/// and ends are relative to the sequence for which the stages' costs are given.
+/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of length `length`.
+/// Lengths and ends are relative to the sequence for which the stages' costs are given.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
                                                                             const Share& attention_share, std::size_t k,
@@ -162,7 +162,7 @@ template <std::size_t Count, class Lists>
     return sums;
 }
 
-/// The end of slice i if a sequence is cut into `k` slices that take the same time.
+/// The end of slice i of `k` slices that take the same time.
 [[nodiscard]] constexpr double equal_time_end(double length, double attention_share, std::size_t i, std::size_t k) {
     const double all = (1.0 - attention_share) * length + attention_share * length * length;
     const double part = static_cast<double>(i + 1) / static_cast<double>(k);
@@ -172,12 +172,11 @@ template <std::size_t Count, class Lists>
 } // namespace detail
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
-/// lengths of the sequences. Slices attend to the earlier slices of their sequence, so the last slice takes longest.
-/// With k = 1, sequences aren't cut.
+/// lengths of the sequences. With k = 1, sequences aren't cut.
 ///
-/// `attention_share` is the share of attention in a forward of the sequence for which the stages' costs are given. The
-/// share is one number for all stages, or a list with one number per stage. The costs are given for a sequence of
-/// `costed_length` tokens. The default is the mean of `tokens`.
+/// `attention_share` is the share of attention in the forward of the costed sequence. `attention_share` is one number,
+/// or a list with one number per stage. The costs are given for a sequence of `costed_length` tokens. The default is
+/// the mean of `tokens`.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
@@ -191,8 +190,8 @@ slices(const Lengths& tokens, const Share& attention_share, std::size_t k, doubl
 }
 
 /// Like `slices`, but all slices of a sequence take the same time. Earlier slices have more tokens than later slices.
-/// Slice i of k ends where (i + 1) / k of the sequence's forward is done (`end_of_time`). If stages have different
-/// shares of attention, slices take the same time on the stage with the largest share.
+/// Slice i of k ends at (i + 1) / k of the sequence's forward time (`end_of_time`). If the shares of attention differ,
+/// the slices take the same time on the stage with the largest share.
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
 equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
@@ -202,7 +201,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// The lengths, in tokens, of `k` slices of one sequence that take about the same time. The lengths are those of
+/// The token lengths of `k` slices of one sequence that take about the same time. The lengths are those of
 /// `equal_time_slices`, with ends rounded to multiples of `multiple`. If `tokens` isn't a multiple of `multiple`, the
 /// last slices may end between two multiples. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
@@ -246,10 +245,10 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths, and the quadratic work is the sum of the squares of the lengths.
+/// lengths. The quadratic work of a microbatch is the sum of the squares of these lengths.
 ///
-/// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for a single document
-/// whose length is the mean length of the microbatches.
+/// `attention_share` and `costed_length` are as for `slices`. By default, the stages' costs are for one document of the
+/// microbatches' mean length.
 ///
 ///     p.microbatches = packed_documents(std::vector<std::vector<int>>{{4096}, {1024, 3072}}, 0.3);
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Documents, class Share>

@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// Groups of stages that hold shards of one layer, such as an output layer whose vocabulary is split over ranks. The
-/// gradient of each stage waits for the forwards of all stages in its group. A stage is in at most one group. If there
-/// are no groups, nothing is stored.
+/// Groups of stages that hold shards of one layer, such as an output layer with a split vocabulary. The gradient of
+/// each stage waits for the forwards of all stages in its group. A stage is in at most one group. If there are no
+/// groups, nothing is stored.
 template <auto Stages> class basic_stage_groups {
 public:
     constexpr basic_stage_groups() = default;
@@ -23,8 +23,7 @@ public:
     /// Number of groups.
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
     /// Makes the stages in `list` a group. The pipeline has `stages` stages. The gradients of a microbatch start no
-    /// earlier than `delay` after its last forward in the group has ended. Contract: none of these stages is in a group
-    /// yet.
+    /// earlier than `delay` after its last F in the group. Contract: none of these stages is in a group yet.
     template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
         of_stage_.resize(stages);
         ++count_;

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The index of a storage option in the stage's list. Each pair of a stage and a microbatch uses one option.
+/// The index of a storage option in the stage's list. Each stash uses one option.
 using storage_index = std::uint8_t;
 
 /// The largest number of storage options per stage.
@@ -20,20 +20,20 @@ inline constexpr std::size_t most_storage_options = 32;
 /// The largest number of bytes in the name of a storage option.
 inline constexpr std::size_t longest_storage_name = 32;
 
-/// One way to store a stash between its forward and its backward (io/README.md). An option may combine keeping,
-/// offloading and recomputing. At most one of `recompute` and `backward_extra` is above 0.
+/// One way to store a stash between forward and backward (io/README.md). An option may combine keeping, offloading and
+/// recomputing. At most one of `recompute` and `backward_extra` is above 0.
 struct storage_option {
     /// The name is unique within the stage.
     bounded_text<longest_storage_name> name{};
     /// Device memory of the stash after the forward. The memory is at most the stage's activation, and less only if
-    /// something is recomputed. `held` has no default here, and must be set (`keep_stash` sets it to the activation).
-    /// In files, the default is the activation.
+    /// something is recomputed. `held` must be set; `keep_stash` sets it to the activation. In files, the default is
+    /// the activation.
     memory_size held = memory_size::unlimited();
-    /// Duration of the operation that restores the whole activation before the backward. 0 if there is no such
-    /// operation.
+    /// Duration of the operation that restores the whole activation before the backward. 0 if nothing is recomputed
+    /// ahead of the backward.
     duration recompute{};
-    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
-    /// more memory than `held`, unless the weight stash after I is larger.
+    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward holds at
+    /// most the larger of `held` and the weight stash.
     duration backward_extra{};
     /// Size of the memory that is moved to the host; at most `held`.
     memory_size transfer_size{};
@@ -52,7 +52,7 @@ struct storage_option {
     [[nodiscard]] constexpr memory_size restored(const stage_costs& costs) const {
         return recomputes() ? costs.activation : held;
     }
-    /// Memory that stays on the device at all times from the forward until the stash comes back.
+    /// Memory that stays on the device from the forward until the stash comes back.
     [[nodiscard]] constexpr memory_size left_on_device() const { return held - transfer_size; }
     friend constexpr bool operator==(const storage_option&, const storage_option&) = default;
 };
@@ -80,7 +80,7 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe. Costs describe the option `keep` and, if the costs have transfer times, the
+/// The options that these costs describe. Costs describe the option `keep`. Costs with transfer times also describe the
 /// option `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {

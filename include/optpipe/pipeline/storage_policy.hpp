@@ -20,13 +20,13 @@ struct storage_candidate {
     storage_option option{};
     /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
-    /// `position` is the stage's position among the stages of its rank, which are ordered by lifespan, longest first.
-    /// `stages_on_rank` is the number of stages on the rank.
+    /// `position` is the stage's position on its rank, by lifespan, longest first. `stages_on_rank` is the number of
+    /// stages on the rank.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 
     /// Whether the stage's lifespan is among the longest on its rank. `share` (0 to 1) is the share of the rank's
-    /// stages that count as the longest.
+    /// stages that count.
     [[nodiscard]] constexpr bool is_among_longest(double share) const {
         return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
     }
@@ -75,8 +75,8 @@ struct kinds {
 inline constexpr kinds keep{.keeps = true};
 /// Allows options that offload the whole stash or a part of it.
 inline constexpr kinds offload{.offloads = true};
-/// Allows options that recompute at most half of the forward, such as norms, activation functions and the attention
-/// core (Korthikanti et al., 2022).
+/// Allows options that recompute at most half of the forward (Korthikanti et al., 2022), such as norms and the
+/// attention core.
 inline constexpr kinds selective{.recomputes_some = true};
 inline constexpr kinds full{.recomputes_all = true};
 
@@ -86,9 +86,8 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// Gives the option `name` to the stages with the longest lifespans on each rank (PipeOffload, section on selective
-/// offload). `share` (0 to 1) is the share of the rank's stages that get the option. The remaining stages of the rank
-/// keep their stashes.
+/// Gives the option `name` to the stages with the longest lifespans on each rank (PipeOffload). `share` (0 to 1) is the
+/// share of the rank's stages that get the option. The remaining stages of the rank keep their stashes.
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};
@@ -121,7 +120,7 @@ template <class M> consteval auto storage_member() {
 /// A memory model that also describes how a stash may be stored.
 ///
 /// Semantics: `storage(s, S)` returns the storage options of stage s of S stages. The options of a stage have distinct
-/// names. One option keeps the full activation of `costs(s, S)`.
+/// names. One option keeps the full activation in `costs(s, S)`.
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };

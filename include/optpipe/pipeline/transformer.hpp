@@ -37,7 +37,7 @@ template <class S> consteval bool check_layer_split() {
 /// Puts the same number of layers on each stage. The remaining layers go to the first stages, one to each.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage each have this many layers fewer than the other stages. The papers use 1, which
+    /// The first and the last stage have this many layers fewer than the stages between them. The papers use 1, which
     /// makes up for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
@@ -65,8 +65,8 @@ template <std::size_t Stages = dynamic> using listed_layers = basic_listed_layer
 static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
 
 /// Computed costs of a transformer, in milliseconds and gigabytes (10^9 bytes). Computed costs are a first guess until
-/// there is a measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each
-/// layer takes sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost
+/// there is a measured profile. Symbols: b microbatch size, s sequence, h hidden, a heads, V vocabulary. Each layer
+/// takes sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I, and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost
 /// nothing.
 ///
 /// An aggregate for designated initializers. `hidden`, `sequence`, `layers` and `compute_rate` must be given.
@@ -85,7 +85,7 @@ template <class Split = even_layers> struct transformer {
     /// Number of ranks that share every layer. All work, all memory, and the messages between ranks are divided by this
     /// number.
     std::size_t tensor_parallel = 1;
-    /// Size of the vocabulary, for the output layer on the last stage. If it is 0, there is no output layer.
+    /// Size of the vocabulary, for the output layer on the last stage. If 0, there is no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
     /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
@@ -132,7 +132,7 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each row gives options that recompute inside the backward or ahead of the backward, with and without transfers
+    /// Each row gives options that recompute inside or ahead of the backward, with and without transfers
     /// (`usual_storage`). The stash of the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
@@ -150,8 +150,8 @@ template <class Split = even_layers> struct transformer {
         return usual.options();
     }
 
-    /// Device memory for the weights, gradients and optimizer state of a stage's layers, which isn't available for
-    /// activations. Embedding and output layer aren't counted.
+    /// Device memory of the layers' weights, gradients and optimizer state, not available for activations. Embedding
+    /// and output layer aren't counted.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto h = static_cast<double>(hidden);
         const auto count = static_cast<double>(layers.layers_of(s, stages));
@@ -163,9 +163,9 @@ template <class Split = even_layers> struct transformer {
         return time_over(device_memory(bytes_per_element * elements()), rank_link_rate);
     }
 
-    /// The ratio k of PipeOffload: the time to move a layer's stash to the host and back, divided by the layer's F + I
-    /// + W. If the ratio is above 1, offloading all stashes takes additional time. With the defaults, the result is
-    /// formula 1 of the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    /// PipeOffload's ratio k = (round trip of a layer's stash to the host) / (F + I + W of the layer). If the ratio is
+    /// above 1, offloading all stashes takes additional time. With the defaults, k = 10 / (3(6h + s)) · compute rate /
+    /// host link rate (formula 1). Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;
@@ -185,8 +185,8 @@ private:
     [[nodiscard]] constexpr double backward_input_work() const {
         return backward_weight_work() + 8.0 * elements() * static_cast<double>(sequence);
     }
-    /// At 2 bytes per element, a layer's stash takes 20sbh (PipeOffload, section 2), or sb(34h + 5as) if nothing is
-    /// recomputed (Zero Bubble, table 1). Masks of dropout always take one byte per element.
+    /// At 2 bytes per element, a layer's stash takes 20sbh (PipeOffload, section 2). Without recomputation, the stash
+    /// takes sb(34h + 5as) (Zero Bubble, table 1). Masks of dropout always take one byte per element.
     [[nodiscard]] constexpr double stash_bytes() const {
         if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
         return elements() * (16.0 * bytes_per_element + 2.0) + attention_bytes();
@@ -197,7 +197,7 @@ private:
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
         return elements() * attention * (2.0 * bytes_per_element + 1.0);
     }
-    /// At 2 bytes per element, the weight stash takes 16sbh, or 32sbh if nothing is recomputed.
+    /// At 2 bytes per element, the weight stash takes 16sbh, or 32sbh without recomputation.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
         return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
     }

@@ -10,25 +10,25 @@
 
 namespace optpipe {
 
-/// Time in milliseconds to move `size` over a link of the given rate, which is in GB/s. 0 if the rate is infinite.
+/// Time in milliseconds to move `size` over a link with this rate in GB/s. 0 if the rate is infinite.
 [[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
     return duration{size.value() / gigabytes_per_second * 1e3};
 }
-/// Times to move `size` to the host and back over a link with this rate in each direction. Empty if the rate is 0.
+/// Times to move `size` to the host and back at this rate in each direction. Empty if the rate is 0.
 [[nodiscard]] constexpr std::optional<transfer_times> transfers_over(memory_size size, double gigabytes_per_second) {
     if (gigabytes_per_second <= 0.0) return std::nullopt;
     const auto one_way = time_over(size, gigabytes_per_second);
     return transfer_times{one_way, one_way};
 }
 
-/// Makes the storage options of a stage. One of the options is `keep`. Each part of the stash that can be recomputed
-/// adds two options: to recompute the part inside the backward, and to recompute the part ahead of the backward
-/// (`-ahead`). If the rank has a link to the host, each option also has two variants that offload. A variant whose name
-/// ends in `+offload` transfers all of the held memory. A variant whose name ends in `+offload-half` transfers half of
-/// the held memory. The variants of `keep` are called `offload` and `offload-half`.
+/// Makes the storage options of a stage. One of the options is `keep`. Each recomputable part of the stash adds two
+/// options, inside the backward and ahead of the backward (`-ahead`). With a host link, each option also has two
+/// variants that offload. A variant whose name ends in `+offload` transfers all of the held memory. A variant whose
+/// name ends in `+offload-half` transfers half of the held memory. The variants of `keep` are called `offload` and
+/// `offload-half`.
 class usual_storage {
 public:
-    /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.
+    /// `host_link_rate` is the rate of the rank's host link in GB/s, or 0 without a link.
     OPTPIPE_CONSTEXPR usual_storage(const stage_costs& kept, double host_link_rate)
         : activation_{kept.activation}, host_link_rate_{host_link_rate} {
         add(keep_stash(kept));

@@ -45,14 +45,13 @@ private:
             found_->push_back({where, "must be at most " + format_number(most_) + ", is " + format_number(value)});
     }
 
-    // With values below `least_` or above `most_`, sums and areas (memory × time) over all microbatches would leave the
-    // range of a double.
+    // beyond these limits, sums and areas (memory × time) would leave the range of a double
     static constexpr double least_ = 1e-60;
     static constexpr double most_ = 1e60;
     std::vector<violation>* found_;
 };
 
-/// Checks each storage option of a stage by itself, and checks that the options don't contradict each other.
+/// Checks each storage option of a stage, and that the options don't contradict each other.
 template <pipeline_graph Graph>
 void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violation>& found) {
     const auto& list = p.storage[s];
@@ -187,7 +186,7 @@ template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>&
     });
 }
 
-/// Reports pairs that no rank can run, or that are shorter than one of their operations. Contract: all stages have a
+/// Reports pairs that no rank can run, and pairs shorter than one of their operations. Contract: all stages have a
 /// rank.
 template <pipeline_graph Graph> void validate_overlaps(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
@@ -235,8 +234,8 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
 
 /// Reports memory limits that are too low for a single microbatch. Contract: all values are valid.
 template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
-    // A problem is valid even if its host is small, so the host is assumed to be large here. The planner finds out
-    // whether a schedule exists.
+    // A small host doesn't make a problem invalid, so the host is large here. The planner finds out whether a schedule
+    // exists.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)
         limit = memory_size::unlimited();

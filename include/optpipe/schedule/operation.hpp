@@ -64,13 +64,13 @@ inline constexpr std::array all_operation_kinds{
     return kind == operation_kind::recompute ? 'C' : spelling(kind).front();
 }
 
-/// One kind of work of one stage on one microbatch. Spelled `<stage><KIND><microbatch>`, such as `2F0`.
+/// Work of one kind, by one stage on one microbatch. Spelled `<stage><KIND><microbatch>`, such as `2F0`.
 struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The storage option of this stage and microbatch, as an index in the stage's list. All operations of the stage
-    /// and microbatch have the same option.
+    /// The storage option of this stage and microbatch: an index in the stage's list. All operations of the stage and
+    /// microbatch have the same option.
     storage_index storage = 0;
     /// Whether the operation is a part of a pair (schedule/pair.hpp).
     bool is_paired = false;
@@ -172,14 +172,14 @@ template <pipeline_graph Graph>
     return false;
 }
 
-/// Whether the operation is a B in a problem without full backwards, where it stands for I and then W.
+/// Whether a B stands for I and then W, because the problem has no full backwards.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_two_operations(const basic_problem<Graph>& p, const operation& op) {
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: if the operation is
-/// a transfer or a recomputation, its storage option has such an operation.
+/// The duration of an operation outside of pairs, with its microbatch's factors. Contract: the storage option of a
+/// transfer or recomputation has this operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -207,8 +207,7 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The duration of an operation that isn't in a pair, for a microbatch whose factors are all 1. Contract: as for
-/// `duration_of`.
+/// The duration of an operation outside of pairs, for a microbatch without factors. Contract: as for `duration_of`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration usual_duration(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -225,8 +224,8 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
-/// that the operation frees, but that other operations took, isn't included (`for_each_release_of_others`).
+/// How an operation changes the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Excludes
+/// memory that the operation frees but other operations took (`for_each_release_of_others`).
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -239,8 +238,7 @@ struct memory_effect {
     }
 };
 
-/// The effect of an operation of a stage with these costs and this storage option, without `kv` and the memory that
-/// edges hold.
+/// The effect of an operation with these costs and this storage option, without `kv` and edges.
 [[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
                                                        operation_kind kind) {
     constexpr memory_size none{};
@@ -264,10 +262,9 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's attention keys and values, from the start of its F to the end of its gradient. For
-/// every slice except the last, also adds the gradients of keys and values, which take as much memory as the keys and
-/// values. The gradients of keys and values are held from the start of the last slice's gradient to the end of the
-/// slice's own gradient.
+/// Adds the memory of a slice's attention keys and values, held from the start of F to the end of the gradient. All
+/// slices but the last also get the gradients of keys and values, which have the same size. The gradients of keys and
+/// values are held from the start of the last slice's gradient to the end of the slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -297,8 +294,7 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that doesn't depend on how its stash is stored, namely the memory of attention
-/// keys and values, and the memory that edges hold.
+/// The memory effect of edges, attention keys and values, which doesn't depend on the storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -320,8 +316,8 @@ template <pipeline_graph Graph>
     return effect;
 }
 
-/// Calls `visit(rank, amount)` for device memory that the end of `op` frees, but that other operations took, on any
-/// rank. The memory belongs to edges, or to attention keys and values of a stage without gradients.
+/// Calls `visit(rank, amount)` for device memory that other operations took and the end of `op` frees, on any rank. The
+/// memory belongs to edges, or to attention keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

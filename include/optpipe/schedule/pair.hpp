@@ -15,12 +15,12 @@
 
 namespace optpipe {
 
-/// A pair of a forward and a backward that a rank runs as one operation. The two operations are the parts of the pair.
-/// The forward and the backward of a pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as
+/// A forward and a backward that a rank runs as one operation. The two operations are the parts of the pair. The
+/// forward and the backward of a pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as
 /// `(2F5;3B1)OVERLAP_F_B`.
 ///
 /// In an order, the parts of a pair are neighbours on their rank's compute lane. In a schedule, both parts have the
-/// times of the pair. A pair occupies the lane once. All other properties of a pair follow from its parts.
+/// times of the pair. A pair occupies the lane once.
 struct operation_pair {
     operation forward{};
     operation backward{};
@@ -57,7 +57,7 @@ inline constexpr std::string_view pair_suffix = "OVERLAP_F_B";
     return is_pair ? std::optional{pair_of(*f, *b)} : std::nullopt;
 }
 
-/// The element of the list that describes a pair of these two operations; null if they can't be a pair.
+/// The element of the list for this forward and backward; null if they can't be a pair.
 template <bool IsStatic>
 [[nodiscard]] constexpr const overlap* overlap_of(const overlap_list<IsStatic>& overlaps, const operation& f,
                                                   const operation& b) {
@@ -80,7 +80,7 @@ template <pipeline_graph Graph>
     return most;
 }
 
-/// Marks a forward and a backward as a pair if the list has this pair.
+/// Marks the operations as a pair if the list has this pair.
 template <bool IsStatic> constexpr void mark_pair(const overlap_list<IsStatic>& overlaps, operation& f, operation& b) {
     if (overlap_of(overlaps, f, b)) f.is_paired = b.is_paired = true;
 }
@@ -102,8 +102,8 @@ template <class Operations> [[nodiscard]] constexpr bool has_pairs(const Operati
     return std::any_of(timed.begin(), timed.end(), [](const timed_operation& each) { return each.op.is_paired; });
 }
 
-/// Calls `visit(forward, backward)` with the two timed operations of each pair of a schedule, rank by rank in the order
-/// of time. Leaves out operations that are marked as parts of a pair but have no partner.
+/// Calls `visit(forward, backward)` for each pair of timed operations, rank by rank in the order of time. Leaves out
+/// marked operations without a partner.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit) {
     if (!has_pairs(s.operations)) return;

@@ -21,9 +21,8 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. The sequence determines the order of operations on each compute lane, copy engine and
-/// link, and the order in which operations take each rank's memory. In the sequence, every operation comes after its
-/// inputs. `simulate` derives the times.
+/// A sequence of all operations. The sequence determines the order on each lane, engine and link, and the order of
+/// memory use. In the sequence, every operation comes after its inputs. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -78,12 +77,10 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 } // namespace detail
 
-/// For each rank, a list of its operations in the order in which they start, transfers included.
+/// For each rank, a list of its operations by start, including transfers.
 ///
-/// A synchronous loop runs its rank's list one operation after the other. A synchronous loop must post sends
-/// asynchronously, because two neighbours may both send first. A synchronous loop is correct and stays within the
-/// plan's memory, but is slower than the plan, because a rank computes nothing while it transfers. For an asynchronous
-/// loop, `lower` and `issue_order` say when each transfer may start, and which operations wait for its end.
+/// A synchronous loop can run its rank's list one operation at a time. The loop must post sends asynchronously, because
+/// two neighbours may both send first. For an asynchronous loop, see `lower` and `issue_order`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -102,10 +99,9 @@ template <pipeline_graph Graph>
     return result;
 }
 
-/// The order in which a schedule starts its operations. If the schedule is valid, `simulate` turns this order into a
-/// valid schedule in which nothing starts later than in the given schedule. The only exception: if two transfers
-/// without duration swap stashes at one instant in a full memory, `simulate` refuses the order of a valid schedule,
-/// because neither transfer can come first.
+/// The order in which a schedule starts its operations. `simulate` turns the order of a valid schedule into a valid
+/// schedule in which nothing starts later. If two transfers without duration swap stashes at one instant in a full
+/// memory, `simulate` refuses the order.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s;
     std::sort(sorted.operations.begin(), sorted.operations.end(), starts_before);

@@ -19,14 +19,14 @@ struct gain_table {
     [[nodiscard]] double operator()(std::size_t row, std::size_t column) const { return gain[row * columns + column]; }
 };
 
-/// Prices of rows and columns. No price is negative, and the prices of a row and a column add up to at least the gain
-/// of their pair. The sum of all prices is thus at least the gain of every assignment.
+/// Prices of rows and columns. No price is negative. The prices of a row and a column sum to at least the gain of their
+/// pair. The sum of all prices is thus at least the gain of every assignment.
 struct assignment_prices {
     std::vector<double> of_row{};
     std::vector<double> of_column{};
 };
 
-/// Sets the price of each column to the least price that is valid with the prices of the rows.
+/// Gives each column its least valid price, for the prices of the rows.
 inline void fit_columns(const gain_table& of, assignment_prices& prices) {
     for (std::size_t j = 0; j < of.columns; ++j) {
         double most = 0.0;
@@ -35,7 +35,7 @@ inline void fit_columns(const gain_table& of, assignment_prices& prices) {
         prices.of_column[j] = most;
     }
 }
-/// Sets the price of each row to the least price that is valid with the prices of the columns.
+/// Gives each row its least valid price, for the prices of the columns.
 inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     for (std::size_t i = 0; i < of.rows; ++i) {
         double most = 0.0;
@@ -45,8 +45,8 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     }
 }
 
-/// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. With as many rows as columns, the
-/// sum of the prices is the least possible, and equals the gain of the best assignment. O(n³) for n rows or columns.
+/// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. For a square table, the sum of the
+/// prices equals the gain of the best assignment. O(n³) for n rows or columns.
 [[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
     const std::size_t n = std::max(of.rows, of.columns);
     const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };

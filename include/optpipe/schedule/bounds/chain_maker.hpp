@@ -15,15 +15,14 @@
 
 namespace optpipe::detail {
 
-/// Makes the chains of any problem. For equal sequences, each stage, kind and slice has one chain, with one operation
-/// per sequence.
+/// Makes the chains of any problem. Equal sequences have one chain per stage, kind and slice, with one operation per
+/// sequence.
 ///
-/// Every valid schedule satisfies the constraints of the chains. Each operation of a chain waits for one operation of
-/// each predecessor chain, and no two operations of the chain wait for the same operation. Therefore operation k of a
-/// chain, counted from 0, can't start before k + 1 operations of each predecessor chain have ended. Likewise, if k + 1
-/// operations have each taken some amount of memory, and j operations have released this amount, at least k + 1 − j
-/// times the amount is held. A stash counts as the least memory that any storage option leaves on the device.
-/// Recomputation is ignored, except for the least that all storage options do inside the backward.
+/// Every valid schedule satisfies the constraints of the chains. Each operation of a chain waits for a different
+/// operation of each predecessor chain. Thus operation k ≥ 0 of a chain can start only after k + 1 operations of each
+/// predecessor chain. If k + 1 operations have taken an amount of memory and j have released it, at least k + 1 − j
+/// times the amount is held. A stash counts as the least memory that any option leaves on the device. Recomputation is
+/// ignored, except for the least that all storage options do inside the backward.
 class chain_maker {
 public:
     explicit chain_maker(const problem& p)
@@ -90,8 +89,7 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
-    /// A gradient that waits for other gradients gets no link from its own forward, because the other gradients already
-    /// start after this forward.
+    /// A gradient with other gradients as inputs gets no link from its forward: the inputs already follow the forward.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
             bool waits_for_gradient = false;
@@ -127,7 +125,7 @@ private:
     void hold(rank r, std::size_t from, std::size_t to, memory_size size) {
         if (size > memory_size{}) made_.devices[r.position()].holdings.push_back({from, to, size.value()});
     }
-    /// A full backward counts as an I followed at once by a W, so a W never holds more than the stash.
+    /// A full backward counts as an I followed at once by a W. No W holds more than the stash.
     void hold_stash(stage s, microbatch m) {
         auto rest = memory_size::unlimited();
         for (const auto& option : p_->storage[s])
@@ -157,8 +155,8 @@ private:
         });
     }
 
-    /// Orders the chains of one group of equal sequences, which have the indices [`first`, `last`). If dependencies
-    /// lead from chain x to chain y on the same device, the n-th operation of x comes before the n-th operation of y.
+    /// Orders the chains [`first`, `last`) of one group of equal sequences. If chain x leads to chain y on one device,
+    /// operation n of x comes before operation n of y.
     void order(std::size_t first, std::size_t last) {
         std::vector<char> reached;
         std::vector<std::size_t> open;
@@ -181,7 +179,7 @@ private:
     const problem* p_;
     chain_system made_;
     cell_numbering cell_;
-    /// The index of the first chain of each group of equal sequences, followed by the number of all chains.
+    /// The index of each group's first chain, and then the number of all chains.
     std::vector<std::size_t> groups_{};
     /// The chains of each cell's forward, gradient and weight gradient. Among equal sequences, only the cells of the
     /// first one have chains.

@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// The longest paths through the links between chains. Each path connects operations that have the same index in their
-/// chains. Contract: the links have no cycle.
+/// The longest paths through the links between chains. A path connects operations with equal indices in their chains.
+/// Contract: the links have no cycle.
 class chain_paths {
 public:
     explicit chain_paths(const chain_system& c)
@@ -30,9 +30,9 @@ public:
     [[nodiscard]] double head(std::size_t chain) const { return head_[chain]; }
     /// The least time from the end of an operation of the chain to the end of the step.
     [[nodiscard]] double tail(std::size_t chain) const { return tail_[chain]; }
-    /// The least time from the start of an operation of chain `from` to the end of the operation with the same index in
-    /// chain `to`. Contract: links lead from `from` to `to`, or both are the same chain. Takes time proportional to the
-    /// number of chains that are connected to `from`. Consecutive calls with the same `from` do the work only once.
+    /// The least time from the start of an operation of `from` to the end of the operation of `to` with the same index.
+    /// Contract: links lead from `from` to `to`, or both are the same chain. Takes time proportional to the number of
+    /// chains that are connected to `from`. Consecutive calls with the same `from` do the work only once.
     [[nodiscard]] double lifespan(std::size_t from, std::size_t to) {
         if (ends_.empty() || from != from_) start_at(from);
         const std::size_t at = place_[to] - place_[from];
@@ -42,8 +42,8 @@ public:
                 raise_end(place_[next.chain] - place_[from], ends_[passed_] + next.lag + c_->length[next.chain]);
         return ends_[at];
     }
-    /// Visits the chains on the path that `lifespan(from, to)` has found, from `to` back to `from`. Contract: the last
-    /// call of `lifespan` had the same `to`.
+    /// Visits the chains on the path found by `lifespan(from, to)`, from `to` back to `from`. Contract: the last call
+    /// of `lifespan` had the same `to`.
     template <class Visit> void for_each_chain_back(std::size_t to, Visit visit) const {
         const std::size_t first = place_[from_];
         for (std::size_t at = place_[to] - first; at > 0; at = before_[at])
@@ -52,7 +52,7 @@ public:
     }
 
 private:
-    /// Sorts the chains so that links lead to later chains. Chains that are connected by links are next to each other.
+    /// Sorts the chains so that links lead to later chains. Connected chains are next to each other.
     void sort_chains() {
         std::vector<char> seen(place_.size(), false);
         std::vector<std::pair<std::size_t, std::size_t>>
@@ -101,12 +101,12 @@ private:
     std::vector<std::size_t> place_;
     std::vector<double> head_;
     std::vector<double> tail_;
-    /// `ends_[i]` is the longest path found from the start of chain `from_` to the end of the chain that is i positions
-    /// behind `from_` in `sorted_`. The links of the first `passed_` chains, counted from `from_`, have been followed.
+    /// `ends_[i]` is the longest path found from the start of chain `from_` to the end of the chain i positions later.
+    /// The links of the first `passed_` chains, counted from `from_`, have been followed.
     std::size_t from_ = 0;
     std::size_t passed_ = 0;
     std::vector<double> ends_{};
-    /// `before_[i]` is the position, counted like i, of the chain before on that path.
+    /// `before_[i]` is the previous chain on the longest path to chain i, as a position relative to `from_`.
     std::vector<std::size_t> before_{};
 };
 

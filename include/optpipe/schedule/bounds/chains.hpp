@@ -10,19 +10,17 @@
 
 namespace optpipe::detail {
 
-/// A relaxation of a problem. A chain is a list of operations of one kind, in the order in which they run. A plain
-/// problem has one chain per stage and kind, with one operation per microbatch. The kinds are F, I and W, or F and B if
-/// the backward may not be split. `chains_of` makes the chains of any problem.
+/// A relaxation of a problem. A chain lists operations of one kind in the order in which they run. A plain problem has
+/// one chain per stage and kind. Each chain has one operation per microbatch. The kinds are F, I and W, or F and B if
+/// splitting isn't allowed. `chains_of` makes the chains of any problem.
 ///
-/// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
-/// of the previous stage have ended, whatever their microbatches. The k-th gradient can't start before k forwards of
-/// its stage and k gradients of the next stage have ended, whatever their microbatches. If splitting is allowed, a full
-/// backward is an I followed at once by a W that holds at most the activation. Because every valid schedule satisfies
-/// the constraints of the chains, an objective that the chains can't reach is impossible for every schedule.
+/// Every valid schedule satisfies the following constraints. The k-th forward starts after k forwards of the previous
+/// stage have ended. The k-th gradient starts after k forwards of its stage and k gradients of the next stage have
+/// ended. If splitting is allowed, a B is an I followed at once by a W with at most the activation.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// An operation starts no earlier than `lag` after the end of the operation with the same index in chain `chain`.
+    /// An operation starts at least `lag` after the end of the operation of `chain` with the same index.
     struct link {
         std::size_t chain = 0;
         double lag = 0.0;
@@ -39,9 +37,9 @@ struct chain_system {
         double offload = 0.0;
         double reload = 0.0;
     };
-    /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// index in chain `to`, which may belong to another device. Only amounts count, so an operation of `to` may release
-    /// memory that any operation of `from` took.
+    /// Memory held from the start of an operation of `from` to the end of the operation of `to` with the same index.
+    /// The two chains may be on different devices. Only amounts count: any operation of `to` may release memory taken
+    /// by any operation of `from`.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -52,7 +50,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by their positions on the rank. Operation k of the later chain runs
         /// after operation k of the earlier chain.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The memory that is held is described by `stages` in a plain problem, and by `holdings` in any other problem.
+        /// Describes the held memory, as `stages` in a plain problem and as `holdings` in any other problem.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;
@@ -61,8 +59,8 @@ struct chain_system {
         bool offloads = false;
     };
 
-    /// The number of operations of each chain (`count`), and the index of its first operation among the operations of
-    /// all chains (`first`).
+    /// `count` is the number of operations of each chain. `first` is the index of the chain's first operation among all
+    /// operations.
     std::vector<std::size_t> count{};
     std::vector<std::size_t> first{};
     /// The chain of each operation.
@@ -79,7 +77,7 @@ struct chain_system {
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 
-    /// A system with the objective, tolerances and limits of `p`, but without any chains yet.
+    /// A system with the objective, tolerances and limits of `p`, but without chains.
     template <pipeline_graph Graph> static chain_system without_chains(const basic_problem<Graph>& p);
     void connect(std::size_t from, std::size_t to, double lag) {
         links[0][to].push_back({from, lag});

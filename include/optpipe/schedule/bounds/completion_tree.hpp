@@ -10,9 +10,9 @@
 
 namespace optpipe::detail {
 
-/// Work for one machine, and the earliest time at which all of it can be done. The earliest time is the maximum, over
-/// all heads h, of h plus the total length of the jobs that can't start before h (the theta tree of Vilím, Barták and
-/// Čepek 2005). The place of a job is its position among all jobs, sorted by head. O(log n) per insertion.
+/// Jobs for one machine, and the earliest time at which all of them can be done. The earliest time is max_h (h + total
+/// length of the jobs with a head ≥ h), over all heads h. The data structure is the theta tree of Vilím, Barták and
+/// Čepek (2005). The place of a job is its position among all jobs, sorted by head. O(log n) per insertion.
 class completion_tree {
 public:
     static constexpr double nothing = -std::numeric_limits<double>::infinity();

@@ -15,9 +15,9 @@ namespace optpipe::detail {
 /// deductions.
 ///
 /// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
-/// of the k-th operation of a chain. In `times[1]`, operations are counted from the end of the step, and the time of an
-/// operation is the least time from its end to `horizon`. For `span`, the step lasts from the first start to the last
-/// end on one device, while all other devices may start earlier and end later.
+/// of the k-th operation of a chain. In `times[1]`, operations are counted from the end of the step. Each time is the
+/// least time from the operation's end to `horizon`. For `span`, the step lasts from the first start to the last end on
+/// one device.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 
@@ -63,7 +63,7 @@ struct deductions {
     const chain_system* system;
     double horizon = std::numeric_limits<double>::infinity();
     std::array<std::vector<double>, 2> times{};
-    /// The earliest start of each device ([0]), and the least time from its last end to `horizon` ([1]).
+    /// `bases[0]` is the earliest start of each device. `bases[1]` is the least time from its last end to `horizon`.
     std::array<std::vector<double>, 2> bases{};
     std::vector<order_counts> orders{};
     std::vector<char> changed{};

@@ -6,16 +6,14 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every schedule of forwards alone. The bound is `graph_bound`: the work of one rank
-/// plus the least times before and after this work. For a chain with one stage per rank and equal microbatches, the
-/// bound is the optimum: the time of one microbatch through all stages, plus the time of the slowest stage for each
-/// further microbatch.
+/// A lower bound on the objective of every schedule of forwards alone. `graph_bound` gives the work of one rank plus
+/// the least times before and after this work. For a chain with one stage per rank and equal microbatches, the bound is
+/// the optimum. The first microbatch takes the time of all stages, and each further one the time of the slowest stage.
 ///
-/// In any chain, two further bounds hold. The makespan is at least the time of a chosen microbatch through all stages,
-/// plus the shortest stage time of every other microbatch. Every other microbatch runs before the chosen one on the
-/// first stage, runs after the chosen one on the last stage, or overtakes the chosen one on some stage, and adds its
-/// time there. The span is at least the time of one microbatch from the first of a rank's stages to the last. O(n log
-/// n) for n forwards.
+/// In any chain, two further bounds hold. The makespan is at least the time of any one microbatch through all stages,
+/// plus the shortest stage time of every other microbatch. Proof: every other microbatch runs before the chosen one on
+/// the first stage, runs after it on the last stage, or overtakes it on a stage. The span is at least the time of one
+/// microbatch between a rank's first and last stages. O(n log n) for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -30,9 +28,9 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// A lower bound for a chain. The bound on the makespan is the longest path of one microbatch plus the shortest stage
-/// time of each other microbatch. The bound on the span is the longest path of one microbatch between stages of the
-/// same rank. Contract: `p` is a chain.
+/// A lower bound for a chain. The makespan is at least the longest path of one microbatch plus the shortest stage time
+/// of each other microbatch. The span is at least the longest path of one microbatch between stages of one rank.
+/// Contract: `p` is a chain.
 inline duration chain_bound(const problem& p) {
     duration others{}, most{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {

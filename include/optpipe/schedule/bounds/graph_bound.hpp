@@ -8,12 +8,11 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs. The bound is the work
-/// of one rank, with the longest paths before and after each operation (Carlier's bound for one machine), minus the
-/// most time that the rank's pairs can save (`pair_bound`). For the objective `span`, only the rank's work counts.
-/// Memory is ignored, except on a rank with pairs, where it limits the number of forwards before the first backward.
-/// Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has more than 256
-/// forwards or backwards.
+/// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs. The bound is
+/// Carlier's bound on one rank's operations minus the most time that pairs save (`pair_bound`). For the objective
+/// `span`, only the rank's work counts. Memory only limits the number of forwards before the first backward, on ranks
+/// with pairs. Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has more
+/// than 256 forwards or backwards.
 [[nodiscard]] duration graph_bound(const problem& p);
 /// `graph_bound` for a problem with static extents.
 template <pipeline_graph Graph>

@@ -9,15 +9,13 @@
 
 namespace optpipe {
 
-/// A lower bound from memory × time, for any graph and microbatches. The memory that an operation leaves on a rank is
-/// held for at least the longest path to the operation that releases it. The areas (memory × time) of all operations
-/// must fit under the rank's limit between the first operation that takes memory and the last operation that releases
-/// memory. Near the start and the end of a rank's work, the memory can't be full, because operations fill and empty the
-/// memory one after the other. The bound is 0 if no memory is limited. The bound is also 0 for plain problems, for
-/// which there is `memory_area_bound`. For n cells, takes O(n log n) times the number of stages and slices of a
-/// sequence.
+/// A lower bound from memory × time, for any graph and microbatches. An operation's memory is held at least for the
+/// longest path to the operation that releases it. The areas (memory × time) of all operations must fit under the
+/// rank's limit. Memory isn't full near the start and the end, because operations fill and empty it one at a time. The
+/// bound is 0 if no memory is limited. The bound is also 0 for plain problems, which have `memory_area_bound`. For n
+/// cells, takes O(n log n) times the number of stages and slices of a sequence.
 ///
-/// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
+/// `stop` is polled between the ranks. After a stop, the remaining ranks count as unlimited in memory.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
 /// `holding_area_bound` for a problem with static extents.
 template <pipeline_graph Graph>
@@ -42,9 +40,9 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// The least time in which `area` fits under `limit` between the ramps `up` and `down`. The result is the largest time
-/// over all choices of ramps: both ramps, one of them, or none. A choice counts only if its ramps don't overlap. The
-/// area that fits between ramps without overlap grows with the time, so no shorter time is enough.
+/// The least time in which `area` fits under `limit` between the ramps `up` and `down`. The result is the maximum over
+/// four choices: both ramps, either ramp, or none. A choice counts only if its ramps don't overlap. The area between
+/// ramps grows with the time, so no shorter time is enough.
 inline double least_time(double area, double limit, const memory_ramp& up, const memory_ramp& down) {
     double best = 0.0;
     for (const auto& first : {up, memory_ramp{}})
@@ -104,8 +102,8 @@ private:
     double area_ = 0.0;
     double head_ = std::numeric_limits<double>::infinity();
     double tail_ = std::numeric_limits<double>::infinity();
-    /// The memory that an operation of each chain takes (`taken_`), and the memory that it releases on its own device
-    /// (`released_`). Indexed by the position of the chain.
+    /// Memory that an operation of each chain takes (`taken_`), or releases on its own device (`released_`). Indexed by
+    /// the position of the chain.
     std::vector<double> taken_;
     std::vector<double> released_;
     double released_elsewhere_ = 0.0;

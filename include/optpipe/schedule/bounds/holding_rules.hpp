@@ -10,10 +10,10 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device whose memory is given by holdings. At every start, the memory that must
-/// have been taken, minus the memory that can have been released, must fit under the limit. For two operations, one of
-/// the two orders is assumed, together with all orders that it implies (`order_counts`). If the assumed order makes the
-/// memory in use exceed the limit, the opposite order is deduced.
+/// Propagates the memory limit of one device whose memory is given by holdings. At every start, (memory certainly
+/// taken) − (memory possibly released) must fit under the limit. For two operations, assumes one order and all orders
+/// implied by it (`order_counts`). If the assumed order makes the memory in use exceed the limit, the opposite order is
+/// deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -42,15 +42,14 @@ private:
         std::size_t to;   // position of the chain, or `none` if it is on another device
         std::size_t to_chain;
         double size;
-        /// If chain `to` is on another device, the largest number of its operations that can have ended when the
-        /// examined operation starts.
+        /// For a chain `to` on another device, the most operations that can have ended when the examined operation
+        /// starts.
         std::size_t far_ended;
     };
 
     [[nodiscard]] std::size_t count(std::size_t place) const { return c_->count[on_->chains[place]]; }
 
-    /// The least memory in use if `started(place)` operations of each chain have started, and `ended(place)` of them
-    /// have ended.
+    /// The least memory in use after `started(place)` starts and `ended(place)` ends of each chain.
     template <class Started, class Ended>
     [[nodiscard]] double in_use(const Started& started, const Ended& ended) const {
         double all = 0.0;
@@ -67,14 +66,12 @@ private:
     [[nodiscard]] auto most_ended() const {
         return [&](std::size_t z) { return ended_[z]; };
     }
-    /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must follow
-    /// operation n, come later.
+    /// Whether the examined operation fits in memory before operation n of chain y and all its successors.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;
     }
-    /// Whether the examined operation fits in memory if operation n of chain y, and all operations that must precede
-    /// operation n, come earlier.
+    /// Whether the examined operation fits in memory after operation n of chain y and all its predecessors.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -82,8 +79,7 @@ private:
         return in_use(started, most_ended()) <= on_->limit;
     }
 
-    /// Deduces the order of operation k of chain x with all other operations, from the memory in use when operation k
-    /// starts.
+    /// Deduces the order of operation k of chain x and all other operations from the memory in use.
     bool restrict_order(std::size_t x, std::size_t k) {
         for (std::size_t z = 0; z < started_.size(); ++z) {
             started_[z] = z == x ? k + 1 : order_->first(0, x, z, k);
@@ -106,8 +102,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x after all operations of chain y that must end so that the memory of operation k
-    /// fits.
+    /// Puts operation k of chain x after the operations of chain y that must free memory for it.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -121,7 +116,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts operation k of chain x before each operation of chain y that would leave too little memory for operation k.
+    /// Puts operation k of chain x before the operations of chain y that would leave too little memory.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];
@@ -143,7 +138,7 @@ private:
     std::size_t device_;
     std::vector<holding> holdings_{};
     /// The state when the examined operation starts, indexed by the position of a chain. `started_` is the least number
-    /// of the chain's operations that have started, and `ended_` is the largest number that can have ended.
+    /// of started operations of a chain. `ended_` is the largest possible number of ended operations.
     std::vector<std::size_t> started_;
     std::vector<std::size_t> ended_;
     /// Whether the chain at each position takes memory.

@@ -13,10 +13,10 @@ namespace optpipe {
 inline constexpr double lone_rank_work = 6e7;
 
 /// A lower bound on the objective of every valid schedule, at least `known`. Each rank is considered alone: the bound
-/// is the length of its shortest sequence of operations and transfers, with its memory, its copy engines and the least
-/// possible waits for other ranks. The bound is strong for a few microbatches in little memory. With many microbatches
+/// is the length of its shortest sequence of operations and transfers. The sequence respects memory, copy engines, and
+/// the least waits for other ranks. The bound is strong for a few microbatches in little memory. With many microbatches
 /// or much memory, the search seldom ends. Ranks with several stages aren't considered. Each rank gets an equal share
-/// of the work that the ranks before it leave. Contract: `validate` accepts the problem, which is plain.
+/// of the remaining work. Contract: `validate` accepts the problem, which is plain.
 ///
 /// Returns the bound found until `stop` returns true. Deterministic if `stop` never returns true.
 [[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {},
@@ -51,7 +51,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// One rank with one stage, considered without the other ranks. Every stash is kept, or offloaded as a whole.
+/// One rank with one stage, without the other ranks. Every stash is kept, or offloaded as a whole.
 struct lone_rank {
     std::size_t microbatches = 0;
     double forward = 0.0;
@@ -66,28 +66,26 @@ struct lone_rank {
     /// Memory that is held between I and W; no more than `stash`.
     double pending = 0.0;
     double limit = 0.0;
-    /// The least time before the start of the k-th forward, and after the end of the k-th gradient.
+    /// The least times before the start of the k-th forward, and after the end of the k-th gradient.
     std::vector<double> heads{};
     std::vector<double> tails{};
 };
 
 /// Search for the shortest sequence of one rank.
 ///
-/// Microbatches with the same option can exchange their names: the k-th forward, offload, reload, gradient and weight
-/// gradient of an option still follow each other, and memory depends only on how many have started and ended. Therefore
-/// each option's microbatches may go in FIFO order, and a list of kinds describes a sequence. The operations of any
-/// schedule form a list, in the order of their starts. If each operation of the list starts as early as the operations
-/// before it allow, no operation starts later than in the schedule. The reason is that earlier operations end no later
-/// than in the schedule, so no lane is busy longer, and no more memory is held.
+/// Microbatches with the same option can exchange names: dependencies and memory only count operations that have
+/// started or ended. Therefore each option's microbatches may go in FIFO order, and a list of kinds describes a
+/// sequence. The operations of any schedule form a list, in the order of their starts. By induction, no operation
+/// starts later than in the schedule if each starts as early as possible. Earlier operations end no later than in the
+/// schedule, so lanes aren't busy longer, and no more memory is held.
 ///
 /// A label stands for all lists with the same numbers of started operations. A label is dropped if another label with
-/// the same numbers is no later in any time, because whatever follows the first label can then follow the second. An
-/// operation isn't added to a list if a gradient, weight gradient or offload could end before this operation starts,
-/// because running the gradient, weight gradient or offload first only frees memory earlier.
+/// the same numbers is no later in any time. An operation isn't added if a gradient, weight gradient or offload could
+/// end before its start. Running the gradient, weight gradient or offload first only frees memory earlier.
 ///
-/// All lists of a length are extended before longer lists, so a label is extended only when all labels that could
-/// replace it are known. Labels that can't end the step by a ceiling are dropped, too. If no list is left, the bound is
-/// the least end of the labels above the ceiling, and the ceiling is raised.
+/// Lists are extended by increasing length, so a label is compared with all its rivals before it is extended. Labels
+/// that can't end the step by a ceiling are dropped, too. If no list is left, the bound is the least end above the
+/// ceiling, and the ceiling rises.
 class lone_rank_search {
 public:
     lone_rank_search(const lone_rank& r, double known) : r_{r}, known_{known} {}
@@ -120,8 +118,8 @@ private:
         moves
     };
     /// Times of a label: the last start; the ends of the last computation, offload and reload; the least end of the
-    /// step. The times from which gradients may start follow in FIFO order: first for kept stashes, then for offloaded
-    /// stashes. An end or time in the past is moved to the last start.
+    /// step. Start times of gradients follow, in FIFO order: kept stashes first, then offloaded stashes. An end or time
+    /// in the past is moved to the last start.
     enum time : std::size_t { now, compute, out, in, end, first_ready };
     using counts = std::array<std::uint32_t, moves + 1>;
 
@@ -134,9 +132,8 @@ private:
     };
     using level = std::map<counts, std::vector<label>>;
 
-    /// Extends lists until they are complete, or until one list is as short as the known bound. Keeps the `most` lists
-    /// of each length that have the least bounds, and all lists with the same bound as the last list that is kept.
-    /// Returns false if the search takes more than `work`, or if `stop` returns true.
+    /// Extends lists until they are complete, or until one is as short as the known bound. Each length keeps the `most`
+    /// lists with the least bounds, and ties. Returns false if the search exceeds `work`, or if `stop` returns true.
     bool search(std::size_t most, double work, stop_check stop) {
         level open;
         next_ = {{}, std::vector<double>(first_ready, r_.heads.front())};
@@ -191,7 +188,7 @@ private:
         return static_cast<double>(full) * r_.stash + static_cast<double>(pending) * r_.pending;
     }
 
-    /// The earliest time at which the move can come next; empty if the move can't come next.
+    /// The earliest time for the move; empty if the move can't come next.
     [[nodiscard]] std::optional<double> earliest(const label& x, move m) const {
         const auto& t = x.times;
         const auto& n = x.count;
@@ -227,7 +224,7 @@ private:
         }
         return {};
     }
-    /// The first time, not before `at`, at which a stash fits.
+    /// The first time from `at` on at which a stash fits.
     [[nodiscard]] std::optional<double> with_room(const label& x, double at) const {
         std::array<double, 3> times{at, std::max(at, x.times[compute]), std::max(at, x.times[out])};
         std::sort(times.begin(), times.end());
@@ -288,7 +285,7 @@ private:
             each = std::max(each, at);
     }
 
-    /// Adds a label to its level, unless it is too late or another label can replace it.
+    /// Adds a label to its level. Drops a label that is too late or that another label can replace.
     void add(level& next, label& x) {
         x.bound = std::max(x.bound, bound_of(x));
         if (x.bound > std::min(ceiling_, shortest_)) {
@@ -323,8 +320,8 @@ private:
                                         r_.gradient + r_.tails.back());
         return std::max(least, x.times[now] + time_for_memory(x));
     }
-    /// The needs of started microbatches, and of the weight gradients of all microbatches: time of stashes in memory,
-    /// time of pending weight gradients in memory, and time of the copy engine.
+    /// Time needed by started microbatches and all weight gradients: stashes in memory, pending weight gradients in
+    /// memory, and the copy engine.
     struct needs {
         double stashes = 0.0;
         double pending = 0.0;
@@ -351,8 +348,8 @@ private:
     [[nodiscard]] double time_of_copies() const { return r_.transfer ? r_.transfer->first + r_.transfer->second : 0.0; }
 
     /// The least time in which memory × time fits the memory, and copies fit the engines. The result is the least over
-    /// the number of future microbatches that are offloaded. If more microbatches are offloaded, copies take more of
-    /// the engines, and stashes take less memory if copies are shorter than the wait.
+    /// the number of future microbatches that are offloaded. Offloading more microbatches takes more engine time, and
+    /// may save memory × time.
     [[nodiscard]] double time_for_memory(const label& x) const {
         const auto all = needs_of(x);
         const auto left = r_.microbatches - forwards(x);
@@ -383,7 +380,7 @@ private:
     }
 
     /// The share of the memory that one pending weight gradient counts for. A stash counts for 1 / stashes_. The share
-    /// is the largest with which everything that fits in memory at once counts for at most 1.
+    /// is the largest for which full memory counts for at most 1.
     [[nodiscard]] double share_of_pending() const {
         double share = 1.0;
         for (double full = 0.0; full <= stashes_; ++full)

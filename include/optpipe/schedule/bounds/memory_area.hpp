@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest number up to `room` that is a sum of the sizes from index `from` on, each taken any number of times.
+/// The largest sum of sizes from index `from` on that is at most `room`; sizes may repeat.
 OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                                    memory_size slack) {
     const auto size = sizes[from];
@@ -33,9 +33,8 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 } // namespace detail
 
-/// The largest number up to `limit` that is a sum of given sizes, each taken any number of times. Memory above the
-/// result is never used, because memory in use is a sum of sizes. Returns `limit` itself if there would be too many
-/// sums to examine.
+/// The largest sum of given sizes that is at most `limit`; sizes may repeat. Memory above the result is never used,
+/// because memory in use is a sum of sizes. Returns `limit` if there are too many sums.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -55,17 +54,16 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 
 namespace detail {
 
-/// The constraint that activation × (number of stashes) + per_weight × (number of gradients whose weight gradient
-/// hasn't run) is at most `level`.
+/// The constraint activation · (stashes) + per_weight · (gradients without their weight gradient) ≤ `level`.
 struct stash_capacity {
     double level;
     double per_weight;
 };
 
 /// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes. The constraints are the
-/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients may
-/// wait, a full stash and n − 1 weight stashes must fit in memory while the last I runs. The result is empty if there
-/// would be very many constraints.
+/// edges of the convex hull of the possible numbers of stashes and waiting weight gradients. If n weight gradients
+/// wait, a stash and n − 1 weight stashes fit in memory during the last I. The result is empty if there would be very
+/// many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -87,14 +85,14 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // The last corner has the largest number of stashes that fit, so no edge follows it.
+    // The last corner has the most stashes, so no edge follows it.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward counts as an I followed at once by a W, but holds its entire stash to the end. The constraint
-        // also holds for full backwards, because a waiting weight gradient counts as at most one stash.
+        // A full backward counts as I and W, but holds its entire stash to the end. The constraint still holds, as a
+        // waiting weight gradient counts as at most one stash.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -102,20 +100,19 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
     return result;
 }
 
-/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. An offloaded stash
-/// occupies its rank before the end of its offload and after the start of its reload. The areas (memory × time) of all
-/// stashes must fit under the limit within the window of the rank. The rank's copy engines and its link must have
-/// enough time for the required transfers.
+/// Tests an objective by memory × time. Every stash occupies its rank for at least its lifespan. An offloaded stash is
+/// absent only between the end of its offload and the start of its reload. The areas (memory × time) of all stashes
+/// must fit under the limit within the window of the rank. The rank's copy engines and its link must have enough time
+/// for the required transfers.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
 public:
-    /// `stop` is polled between the ranks. Ranks left out after a stop are treated as if their memory were unlimited.
+    /// `stop` is polled between the ranks. After a stop, the remaining ranks count as unlimited in memory.
     constexpr memory_area_test(const basic_problem<Graph>& p, stop_check stop = {})
         : p_{&p}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)}, slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
-        // Every transfer lies between the first forward and the last gradient of stage 0, and so within the span of
-        // that stage's rank.
+        // Every transfer lies between the first forward and the last gradient of stage 0.
         const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
             if (stop())
@@ -159,13 +156,13 @@ public:
     }
 
 private:
-    /// The memory × time that offloading one stash of a stage saves, and its transfer times.
+    /// The memory × time saved by offloading one stash, and its transfer times.
     struct offload_gain {
         double saving;
         double out;
         double in;
     };
-    /// An area (memory × time) that must fit under `level` after the first start on the rank. The area ends at least
+    /// An area (memory × time) that must fit under `level`, from the rank's first start on. The area ends at least
     /// `tail` before the end of the step or, for a span, before the end of the rank's work.
     struct demand {
         double area = 0.0;
@@ -193,8 +190,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save
-    /// that area. The time is a lower bound, because it is the optimum of a fractional knapsack.
+    /// The least transfer time on a resource that saves the area `needed`; unlimited if no transfers save it. The
+    /// fractional knapsack's optimum is a lower bound on the time.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {
@@ -285,7 +282,7 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes. The result is 0 if no memory is limited, and unlimited if no
+/// The largest objective that memory × time refutes. The result is 0 without memory limits, and unlimited if no
 /// schedule is valid. Contract: `validate` accepts the problem.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
@@ -295,7 +292,7 @@ template <pipeline_graph Graph>
     const detail::memory_area_test<Graph> test{p, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = 2.0 * p.serial_time(); // if any schedule is valid, so is the serial one, up to rounding
+    duration open = 2.0 * p.serial_time(); // valid problems have a valid serial schedule, up to rounding
     if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open && !stop()) {
         const auto middle = 0.5 * (open + refuted);

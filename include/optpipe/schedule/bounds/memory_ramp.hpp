@@ -8,16 +8,16 @@
 
 namespace optpipe::detail {
 
-/// A ramp is the time at the start or end of a rank's work in which operations fill or empty the rank's memory.
+/// The time in which operations fill a rank's memory at the start, or empty it at the end.
 struct memory_ramp {
-    /// The area (memory × time) that stays unused during the ramp, and the duration of the ramp.
+    /// The unused area (memory × time) during the ramp, and the ramp's duration.
     double unused = 0.0;
     double time = 0.0;
 };
 
-/// Either the operations of a rank that take memory, counted from the first start, or the operations that release
-/// memory, counted back from the last end. The memory taken within a given time is at most the optimum of a fractional
-/// knapsack plus the memory of one operation that has taken its memory at its start, but hasn't ended yet.
+/// The operations of a rank that take memory, counted from the first start, or release memory, counted back from the
+/// last end. The memory taken within a time is at most a fractional knapsack's optimum plus one operation that has
+/// started but not ended.
 class ramp_operations {
 public:
     /// Adds `count` operations, each of which takes `size` and runs for `length`.

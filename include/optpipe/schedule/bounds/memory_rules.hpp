@@ -12,8 +12,8 @@
 
 namespace optpipe::detail {
 
-/// Propagates the memory limit of one device. At every start, all acquired stashes that are neither released nor
-/// offloadable must fit under the limit.
+/// Propagates the memory limit of one device. At every start, stashes that are neither released nor offloadable must
+/// fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
@@ -47,7 +47,7 @@ private:
         std::size_t x = 0;
         std::size_t k = 0;
     };
-    /// For each kind of operation of one stage, the number of operations that come before a given operation.
+    /// For each kind of operation of one stage, the number of operations before a given operation.
     struct amounts {
         std::size_t forwards = 0;
         std::size_t gradients = 0;
@@ -58,8 +58,8 @@ private:
         amounts most{};
     };
     /// Two lower bounds on the memory in use. `some_offloaded` counts stashes, minus the memory that can be offloaded.
-    /// `all_offloaded` counts the stashes of stages that never offload, and the stash of the operation that starts.
-    /// Each bound is a sum over stages, and includes the weight stashes of waiting weight gradients.
+    /// `all_offloaded` counts the stashes of stages without offloading, and the stash of the operation that starts.
+    /// Each bound is a sum over stages, including the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
@@ -97,8 +97,7 @@ private:
         return all;
     }
 
-    /// For each stage, finds the least and the largest numbers of operations that the known order allows before the
-    /// start `at`.
+    /// For each stage, finds the least and the largest numbers of operations before `at` in the known order.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -126,10 +125,9 @@ private:
         }
         return true;
     }
-    /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
-    /// each forward that has run, and falls with each weight gradient that has run. If the stage's stashes count as
-    /// offloaded, the memory in use also grows with each gradient that has run. If the stashes count as kept, the
-    /// memory in use falls with each gradient that has run.
+    /// Deduces orders from the condition that stage `h` uses at most `room` memory. Memory in use grows with each
+    /// forward, and falls with each weight gradient. If the stage's stashes count as offloaded, each gradient adds
+    /// memory. If the stage's stashes count as kept, each gradient releases memory.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -167,8 +165,8 @@ private:
 
     // The functions below deduce transfers and times.
 
-    /// Finds the earliest ends of offloads (side 0) and, in reversed time, of reloads (side 1). Transfers run one at a
-    /// time. An offload runs after its forward and, in reversed time, a reload runs after its gradient.
+    /// Finds the earliest ends of offloads (side 0) and, in reversed time, reloads (side 1). Transfers run one at a
+    /// time. An offload runs after its forward. In reversed time, a reload runs after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];
@@ -187,8 +185,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The most memory that can be on the host at some moment from `early` to `late`. A stash can be on the host at a
-    /// moment if its offload can end before this moment, and its reload can start later and still end in time.
+    /// The most memory that can be on the host at some moment from `early` to `late`. A stash can be on the host from
+    /// the end of its earliest offload to the start of its latest reload.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {
@@ -199,7 +197,7 @@ private:
         return std::min(largest_ * static_cast<double>(number), on_->host_limit);
     }
 
-    /// The number of operations of a chain that can end by `t`, and the number that must start before `t`.
+    /// The numbers of operations of a chain that can end by `t`, and that must start before `t`.
     [[nodiscard]] std::size_t can_end(std::size_t y, double t) const {
         const auto* first = d_->begin(0, chain(y));
         const double latest = t - c_->length[chain(y)] + c_->time_slack;
@@ -227,7 +225,7 @@ private:
                least_in_use(at, view::all_offloaded, 0.0) <= on_->limit;
     }
 
-    /// The next moment after `t` at which more memory can be released or offloaded.
+    /// The next moment after `t` with more memory to release or offload.
     [[nodiscard]] double next_release(double t) const {
         double next = std::numeric_limits<double>::infinity();
         const auto consider = [&](const double* first, const double* last, double shift) {
@@ -242,7 +240,7 @@ private:
         consider(out.data(), out.data() + out.size(), 0.0);
         return next;
     }
-    /// The last moment before `t` at which less memory must be held, or more memory can still be reloaded.
+    /// The last moment before `t` with less memory to hold, or more memory to reload.
     [[nodiscard]] double previous_stash(double t) const {
         const double left = d_->horizon - t;
         double next = std::numeric_limits<double>::infinity();

@@ -8,15 +8,15 @@
 
 namespace optpipe {
 
-/// A job for one machine: it can't start before `head`, and at least the time `tail` must pass after its end.
+/// A job for one machine: it starts at `head` or later, and `tail` passes after its end.
 struct machine_job {
     duration head{};
     duration length{};
     duration tail{};
 };
 
-/// The least possible maximum of end + tail if jobs may be interrupted (Jackson 1955, Carlier 1982: the preemptive
-/// one-machine bound). At every moment the job with the longest tail runs. O(n log n).
+/// The preemptive one-machine bound: the least possible max of end + tail (Jackson 1955, Carlier 1982). At every moment
+/// the job with the longest tail runs. O(n log n).
 [[nodiscard]] OPTPIPE_CONSTEXPR duration one_machine_bound(std::vector<machine_job> jobs) {
     std::sort(jobs.begin(), jobs.end(), [](const machine_job& a, const machine_job& b) { return a.head < b.head; });
     const auto shorter_tail = [](const machine_job& a, const machine_job& b) { return a.tail < b.tail; };

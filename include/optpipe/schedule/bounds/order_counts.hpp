@@ -10,11 +10,9 @@
 
 namespace optpipe::detail {
 
-/// The known order of the operations on one device. For each operation and each chain, stores how many operations of
-/// the chain must come before the operation. Because chains are ordered, the operations of a chain that must precede an
-/// operation of another chain are always the chain's first ones. Side 1 is in reverse order: operation k of side 1 is
-/// operation n − 1 − k of side 0, where n is the number of operations of the chain. Side 0 counts the predecessors of
-/// an operation, and side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
+/// The known order of the operations on one device. Stores how many operations of each chain must come before each
+/// operation. Side 1 is reversed: its operation k is operation n − 1 − k of side 0, for n operations. Side 0 counts the
+/// predecessors of an operation, and side 1 counts its successors. `mirror` derives the counts of side 1 from side 0.
 class order_counts {
 public:
     order_counts() = default;
@@ -33,25 +31,24 @@ public:
         close();
     }
 
-    /// The number of operations of chain y that must come before operation k of chain x. Side 0 is in forward order,
-    /// and side 1 is in reverse. The counts of side 1 are those of the last call of `mirror`.
+    /// Number of operations of chain y that must come before operation k of chain x. Side 0 is in forward order, and
+    /// side 1 is in reverse. The counts of side 1 are those of the last call of `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * most_ + k];
     }
-    /// The number of operations of chain y that may come before operation k of chain x, according to the last call of
-    /// `mirror`.
+    /// Number of operations of chain y that may come before operation k of chain x, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
-    /// Puts operation k of chain x, and all later operations of chain x, after the first `least` operations of chain y.
-    /// Returns whether the call adds a new order.
+    /// Puts the operations of chain x from k on after the first `least` operations of chain y. Returns whether the call
+    /// adds a new order.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_[x] && at(0, x, y, k) < least; ++k)
             at(0, x, y, k) = static_cast<std::uint32_t>(least);
         return true;
     }
-    /// Applies the transitive closure: x after y and y after z imply x after z.
+    /// Closes the order transitively: if x follows y and y follows z, x follows z.
     void close() {
         for (std::size_t y = 0; y < chains_; ++y)
             for (std::size_t x = 0; x < chains_; ++x)
@@ -62,8 +59,8 @@ public:
                             at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
                 }
     }
-    /// Derives the counts of side 1 from the counts of side 0. Returns false if an operation would have to precede
-    /// another one, and also follow it.
+    /// Derives the counts of side 1 from the counts of side 0. Returns false if an operation would both precede and
+    /// follow another operation.
     bool mirror() {
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {

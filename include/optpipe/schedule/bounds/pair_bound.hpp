@@ -16,7 +16,7 @@
 
 namespace optpipe::detail {
 
-/// Items with an amount and a price each. Any fraction of an item can be taken, at the same fraction of its price.
+/// Items with an amount and a price each. A fraction of an item has the same fraction of its price.
 class fractional_knapsack {
 public:
     void add(double amount, double price) {
@@ -54,12 +54,11 @@ private:
 
 /// Lower bounds on the objective, derived from one rank that runs pairs.
 ///
-/// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the sum of the prices of
-/// its two operations. Therefore the rank works for at least the duration of all its operations minus all prices.
-/// Operations that are in no pair save nothing, so their prices are added back. A forward that runs before the first
-/// backward can start is in no pair, nor is a backward that runs after the rank's last forward. No more forwards run
-/// before the first backward than fit in memory. The times before the first backward and after the last forward are
-/// assumed to be filled by the operations with the lowest prices.
+/// Each operation has a price (`prices_of_pairs`). A pair saves at most the sum of its operations' prices. Therefore
+/// the rank works for at least the duration of all its operations minus all prices. Operations outside of pairs save
+/// nothing, so their prices are added back. Forwards before the earliest backward, and backwards after the last
+/// forward, are outside of pairs. No more forwards run before the first backward than fit in memory. The times before
+/// the first backward and after the last forward get the operations with the lowest prices.
 class pair_bound {
 public:
     /// Contract: `chains` knows the operations of all sequences (`share_chains`).
@@ -70,8 +69,8 @@ public:
             if (p.rank_of(s) == r) add_paths(s);
     }
 
-    /// A lower bound on the time that the rank works: its work minus the most that pairs can save. The rank's first
-    /// forward is in no pair. If all stages of the rank have backwards, the rank's last backward is in no pair.
+    /// A lower bound on the rank's busy time: its work minus the most that pairs save. The rank's first forward is in
+    /// no pair. If all stages of the rank have backwards, the rank's last backward is in no pair.
     [[nodiscard]] duration work() const {
         duration best{};
         for (const auto& each : prices_)
@@ -153,8 +152,8 @@ private:
         }
         return all.least_price(amount);
     }
-    /// The least price of the backwards that take `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, its W fills a part of `amount`, and has no price.
+    /// The least price of backwards that take `amount` of time after the last forward. If I may be in a pair, its W
+    /// fills a part of `amount` at no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
@@ -172,8 +171,8 @@ private:
             return each.backward == s && each.kind == overlap_kind::backward_input;
         });
     }
-    /// The longest total duration of forwards whose stashes fit in memory together, if every stash leaves as little as
-    /// possible on the device.
+    /// The longest total duration of forwards whose stashes fit together. Each stash counts as the least memory that
+    /// any option leaves.
     [[nodiscard]] double most_forwards_in_memory() const {
         const auto limit = p_->memory_limit[rank_] + tolerance{}.at(p_->memory_scale());
         if (limit.is_unlimited()) return forwards_;
@@ -189,15 +188,15 @@ private:
         }
         return all.most_amount(limit.value());
     }
-    /// The bound on the makespan if all forwards end before any backward starts, so that no pairs are possible.
+    /// The bound on the makespan without pairs: all forwards end before any backward starts.
     [[nodiscard]] double one_after_the_other() const {
         const double load = p_->load(rank_).value();
         return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
                after_backward_.value();
     }
 
-    /// The operations of the rank as jobs for one machine. Each job is shortened by the price of its operation. A W
-    /// starts after its I.
+    /// The operations of the rank as jobs for one machine. Each job is shorter than its operation by the operation's
+    /// price. A W starts after its I.
     [[nodiscard]] std::vector<machine_job> jobs(const assignment_prices& of) const {
         std::vector<machine_job> all;
         for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {
@@ -215,7 +214,7 @@ private:
         });
         return all;
     }
-    /// Calls `visit(i, stage, microbatch)` for all microbatches that the i-th cell represents.
+    /// Calls `visit(i, stage, microbatch)` for each microbatch that cell i represents.
     template <class Visit> void for_each_alike(const std::vector<pairable_cells::cell>& cells, Visit visit) const {
         for (std::size_t i = 0; i < cells.size(); ++i) {
             if (!p_->microbatches.are_equal()) {
@@ -233,13 +232,12 @@ private:
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;
-    // `first_…` is the earliest start of any forward or backward, and `after_…` is the least time after the end of any
-    // forward or backward.
+    // The earliest start of any forward or backward (`first_…`), and the least time after its end (`after_…`).
     duration first_forward_ = duration::unlimited();
     duration first_backward_ = duration::unlimited();
     duration after_forward_ = duration::unlimited();
     duration after_backward_ = duration::unlimited();
-    /// The duration of all forwards, one after the other.
+    /// total duration of all forwards
     double forwards_ = 0.0;
 };
 

@@ -39,8 +39,8 @@ struct pairable_cells {
     return found;
 }
 
-/// The most time that a forward and a backward can save as a pair, whether the backward is a B or an I. The
-/// recomputation inside a backward isn't shortened.
+/// The most time saved by a pair of this forward with this backward, as a B or an I. The recomputation inside a
+/// backward isn't shortened.
 [[nodiscard]] inline duration saved_by_pair(const problem& p, const pairable_cells::cell& f,
                                             const pairable_cells::cell& b) {
     duration most{};
@@ -58,7 +58,7 @@ struct pairable_cells {
 
 /// Prices of the forwards (rows) and backwards (columns) of a rank. A pair saves at most the sum of the prices of its
 /// two operations. Each element of the result has a price for every operation. No element is best for all bounds,
-/// because `pair_bound` adds back the prices of operations that are in no pair.
+/// because `pair_bound` adds back the prices of unpaired operations.
 [[nodiscard]] inline std::vector<assignment_prices> prices_of_pairs(const problem& p, const pairable_cells& cells) {
     gain_table gains{cells.forwards.size(), cells.backwards.size(), {}};
     gains.gain.reserve(gains.rows * gains.columns);
@@ -83,8 +83,8 @@ struct pairable_cells {
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     const auto exact = least_prices(gains);
     found.push_back(exact);
-    // Makes two more sets of prices from the exact prices. In the first set, all column prices are reduced by the least
-    // column price, and the row prices are fitted to the result. In the second set, rows and columns are exchanged.
+    // Makes two more sets of prices from the exact prices. The first set lowers all column prices by the least column
+    // price, and refits the row prices. In the second set, rows and columns are exchanged.
     for (const bool to_rows : {true, false}) {
         auto moved = exact;
         auto& from = to_rows ? moved.of_column : moved.of_row;

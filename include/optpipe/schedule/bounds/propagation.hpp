@@ -13,10 +13,9 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, found to within `precision`. The result is at least
-/// `known`, and unlimited if propagation refutes every schedule. Contract: `validate` accepts the problem. Propagation
-/// applies the rules that a tree search applies before its first decision (precedence, one machine, memory). The rules
-/// count the forwards, gradients and weight gradients of a stage that have run, and don't distinguish microbatches that
-/// cost the same.
+/// `known`, and unlimited if propagation refutes every schedule. Contract: `validate` accepts the problem. Applies the
+/// rules of a tree search before its first decision: precedence, one machine, and memory. The rules count operations
+/// per stage, and don't distinguish microbatches of equal cost.
 ///
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -28,10 +27,10 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// The orders and windows that propagation deduces for all schedules with an objective of at most a horizon
-/// (`propagation_bound`). `microbatch` is the position of an operation among those of its kind and stage, in the order
-/// in which they run. Times are measured from the start of the step or, if the objective is a span, from the first
-/// start on the rank of stage 0. A full backward is an I followed at once by a W.
+/// Orders and windows that hold in all schedules with an objective of at most a horizon (`propagation_bound`).
+/// `microbatch` is an operation's position among the operations of its kind and stage. Times count from the start of
+/// the step. For a span, times count from the first start on the rank of stage 0. A full backward is an I followed at
+/// once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -47,8 +46,8 @@ struct propagated_order {
     std::vector<pair> orders{};
 };
 
-/// The deductions for `horizon`; empty if no schedule has an objective of at most `horizon`. Nothing is deduced if
-/// stages have options other than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
+/// The deductions for `horizon`; empty if no schedule has an objective of at most `horizon`. Nothing is deduced if a
+/// stage has options other than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
 [[nodiscard]] std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop = {});
 
 } // namespace optpipe
@@ -72,8 +71,8 @@ struct propagated_order {
 namespace optpipe {
 namespace detail {
 
-/// Assumes that some schedule has an objective of at most `horizon`. Propagates the windows of every operation and the
-/// orders on every device until there is a contradiction or a fixed point.
+/// Assumes that some schedule has an objective of at most `horizon`. Propagates windows and orders until there is a
+/// contradiction or a fixed point.
 class root_propagation {
 public:
     /// `passes` limits the passes over all operations. After `passes` passes, or once `stop` returns true, nothing more
@@ -138,7 +137,7 @@ private:
         return d_->orders[r].mirror() && rules.deduce_times();
     }
 
-    /// Orders operation a before operation b of the same device if there isn't time to run b before a.
+    /// Orders a before b on one device if there is no time for b before a.
     bool order_by_windows(std::size_t r) {
         const auto& on = c_->devices[r];
         bool found = false;
@@ -158,8 +157,7 @@ private:
         return found;
     }
 
-    /// Applies the rule that an operation starts only after the operations that must precede it on its device have run,
-    /// one after the other.
+    /// An operation starts after the total time of its predecessors on the device.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -178,7 +176,7 @@ private:
             }
         }
     }
-    /// Sorts a device's operations by their current times from the start (side 0) or from the end (side 1).
+    /// Sorts a device's operations by their times from the start (side 0) or from the end (side 1).
     void sort_device(std::size_t side, const device& on) {
         sorted_.clear();
         for (const std::size_t chain : on.chains)
@@ -197,8 +195,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
-    /// Applies the rule that an operation starts after its predecessors in its own chain, on its own device and on
-    /// other devices. Operations are visited in the order of time, so that changes propagate in one pass.
+    /// An operation starts after its predecessors in its chain, on its device and on other devices. Operations are
+    /// visited in the order of time, so one pass propagates all changes.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -222,8 +220,7 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// A device's first start is no earlier than its last end minus the horizon, because the time between these two is
-    /// at most the horizon.
+    /// A device's first start ≥ its last end − horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
@@ -279,7 +276,7 @@ inline std::vector<std::size_t> references(const chain_system& c) {
 /// The number of visits to operations in one pass. For each pair of an operation and a chain, deductions look at all
 /// holdings of a device.
 inline double visits_in_pass(const chain_system& c) {
-    constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
+    constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes about as long as one visit
     double visits = 0.0;
     for (const auto& on : c.devices) {
         std::size_t operations = 0;

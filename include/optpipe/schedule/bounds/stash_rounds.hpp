@@ -12,15 +12,13 @@
 
 namespace optpipe::detail {
 
-/// The number of a stage's stashes that fit in memory (`count`), and the time that a forward waits for memory after the
-/// end of a gradient (`delay`).
+/// The number of a stage's stashes that fit in memory, and the time a forward waits for memory after a gradient ends.
 struct stash_room {
     std::size_t count = 0;
     duration delay{};
 };
 
-/// If `count` stashes leave no room for a weight stash, a forward waits for a gradient, and then for a weight gradient
-/// or another gradient, whichever is shorter.
+/// If `count` stashes leave no room for a weight stash, `delay` is the shorter of an I and a W.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -33,11 +31,10 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
     return {count, full ? std::min(c.backward_weight, c.backward_input) : duration{}};
 }
 
-/// With room for k stashes, the (i + k)-th forward of a stage can't start before the stage's i-th gradient has ended.
-/// The i-th gradient ends at least a lifespan after the start of the i-th forward, because one of the first i gradients
-/// belongs to the i-th forward or a later forward. Thus every round of k microbatches takes at least a lifespan. The
-/// bound only applies to stages without offloading. Each stage is treated as if it had the memory of its rank to
-/// itself.
+/// With room for k stashes, the (i + k)-th forward starts after the i-th gradient. One of the first i gradients belongs
+/// to the i-th forward or a later one. Thus the i-th gradient ends at least a lifespan after the i-th forward starts.
+/// Thus every round of k microbatches takes at least a lifespan. The bound only applies to stages without offloading.
+/// Each stage counts as if it had its rank's memory to itself.
 ///
 /// O(microbatches). The bound is 0 if all stashes fit in memory.
 template <pipeline_graph Graph>

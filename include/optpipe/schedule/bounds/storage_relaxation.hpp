@@ -14,7 +14,7 @@ namespace optpipe {
 enum class storage_relaxation {
     /// A stash has the smallest size that any option leaves on the device. Nothing is offloaded.
     smallest_rest,
-    /// A stash has the smallest size that any option holds, and the fastest transfer moves all of it.
+    /// A stash has the smallest `held` of all options, and the fastest transfer moves all of it.
     fastest_transfer,
 };
 
@@ -48,17 +48,16 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 
 } // namespace detail
 
-/// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
-/// most that of `p`. A stage is unchanged if its stashes are already only kept or offloaded as a whole. Every valid
-/// schedule of `p` becomes a valid schedule of the new problem if recomputation is removed, and each gradient, offload
-/// and reload is shortened to the least duration that any option has. Shortened gradients and reloads keep their start,
-/// and shortened offloads keep their end. The new schedule fits, because the schedule of `p` holds at least the memory
-/// that the new problem counts:
+/// A problem in which stashes are kept or offloaded as a whole (`is_described_by_costs`). The optimum of the result is
+/// at most the optimum of `p`. A stage is unchanged if its costs already describe its options. Proof: a valid schedule
+/// of `p` stays valid if recomputation is removed, and gradients, offloads and reloads get the least duration of any
+/// option. Shortened gradients and reloads keep their start, and shortened offloads keep their end. The new problem
+/// counts no more memory than the schedule of `p` holds:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
 /// - Both: `weight_stash`, from the start of I to the end of W. A full backward holds no more than in `p`.
-/// - If the new schedule may hold more on the host of a rank, the new problem has no host limit there.
+/// - If the new schedule may hold more on a rank's host, the host has no limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;
@@ -73,7 +72,7 @@ template <pipeline_graph Graph>
             q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
         q.set_stage(s, c);
     }
-    // If the new problem has a smaller tolerance, its limits are raised, so that schedules of `p` still fit.
+    // With a smaller tolerance, the limits are raised so that schedules of `p` still fit.
     if (q.memory_scale() < p.memory_scale())
         for (const rank r : p.graph.all_ranks()) {
             q.memory_limit[r] += tolerance{}.at(p.memory_scale());

@@ -24,21 +24,21 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule. Each bound follows from the structure of the problem alone. A
 /// trivial bound is 0.
 struct structural_bounds {
-    /// The time of all work on the busiest rank, plus the least time before and after this work. The bound is never
-    /// below the time of one microbatch through all stages.
+    /// The work of the busiest rank, plus the least time before and after this work. The bound is never below the time
+    /// of one microbatch through all stages.
     duration device_load{};
-    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit in its memory (Zero
-    /// Bubble, appendix B, extended to unequal stages, any placement and offloading).
+    /// Like `device_load`, but only the forwards that fit in memory run before a rank's first gradient. Extends Zero
+    /// Bubble, appendix B, to unequal stages, any placement and offloading.
     duration warm_up{};
     /// A bound from the memory × lifetime of the stashes on each rank. An activation can be offloaded for its lifetime
-    /// minus the time of both transfers, if the rank's link has time for the transfers. If the problem isn't plain, the
-    /// bound is `holding_area_bound`.
+    /// minus its transfers, if the rank's link has the time. If the problem isn't plain, the bound is
+    /// `holding_area_bound`.
     duration memory_area{};
-    /// A bound for stages without offloading. If a rank holds k stashes of a stage, at most k microbatches of the stage
-    /// are in flight, so that microbatches pass in rounds of k.
+    /// A bound for stages without offloading. A rank with room for k stashes of a stage runs the stage's microbatches
+    /// in rounds of k.
     duration stash_rounds{};
-    /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
-    /// k < 2m stashes per rank and no offloading.
+    /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement. Needs unit
+    /// passes, k < 2m stashes per rank and no offloading.
     duration v_placement{};
     /// The largest objective that propagation at the root refutes (`propagation_bound`). Propagation applies rules for
     /// precedence, one machine per rank, memory and copy engines. Only `strong_bounds_of` computes this bound.
@@ -88,8 +88,8 @@ constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, cons
     return one_machine_bound(std::move(jobs));
 }
 
-/// Until its first gradient starts, at t1, the rank can only run forwards that fit, so the rank ends no earlier than t1
-/// + load − (forwards done by t1) + (time after its last operation).
+/// Until its first gradient starts at t1, the rank only runs forwards that fit. The rank's end ≥ t1 + load − (forwards
+/// done by t1) + (time after its last operation).
 template <pipeline_graph Graph>
 constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
     if (p.memory_limit[r].is_unlimited()) return {};
@@ -139,8 +139,8 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     }
     const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because the quotient may be too large
-                                                          // for a count
+    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double: the quotient may be too large for a
+                                                          // count
     const auto k = static_cast<std::size_t>(stashes);
     if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
@@ -187,10 +187,10 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// Computes all bounds that take little time. Bounds of plain problems are computed on relaxations in which stashes are
-/// only kept or offloaded as a whole. Bounds of plain problems are usable in constant expressions, and take O(ranks ×
-/// stages × microbatches) for `span`, and O(stages × microbatches) times a logarithm for `makespan`. If the problem
-/// isn't plain, only `graph_bound` and `holding_area_bound` are computed.
+/// Computes all bounds that take little time. For plain problems, stashes are relaxed to be kept or offloaded as a
+/// whole. Plain problems take O(ranks × stages × microbatches) for `span`, and O(stages × microbatches) times a
+/// logarithm for `makespan`. Bounds of plain problems are usable in constant expressions. If the problem isn't plain,
+/// only `graph_bound` and `holding_area_bound` are computed.
 ///
 /// `stop` is polled between the ranks. The bounds deduced before a stop are valid. In plain problems, the first rank is
 /// never left out.

@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// Least times before and after the operations of one kind on one stage. `head[m]` is the least time before the start
-/// of the m-th operation, and `tail[m]` is the least time after its end.
+/// Least times before and after each operation of one kind on one stage. `head[m]` is the least time before the m-th
+/// operation starts. `tail[m]` is the least time after the m-th operation ends.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
@@ -19,11 +19,10 @@ struct time_window {
 
 /// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
-/// Because microbatches are interchangeable, a schedule without transfers can be renumbered so that every stage runs
-/// each kind in the order of microbatches. In the renumbered schedule, the k-th forward of a stage can't end before the
-/// k-th forward of the previous stage. Heads therefore include earlier stages and earlier microbatches, and tails
-/// include later stages and later microbatches. If splitting is allowed, a full backward is treated as I followed at
-/// once by W, which only loosens the bounds.
+/// Without transfers, a schedule can be renumbered so that every stage runs each kind in the order of microbatches.
+/// After renumbering, the k-th forward of a stage ends after the k-th forward of the previous stage. Heads therefore
+/// include earlier stages and earlier microbatches, and tails include later stages and later microbatches. A full
+/// backward counts as I followed at once by W, which only loosens the bounds.
 ///
 /// `step` measures heads from the start of the step, and tails to its end. `of_rank(r)` measures heads from the first
 /// start on r, and tails to the last end on r. For `of_rank(r)`, the stages before r's first stage have no heads and

@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// 1F1B in which each stage recomputes as little as its memory permits, similar to AdaPipe (Sun et al., 2024). Each
-/// stage uses the same storage option for all microbatches, which is the option with the least extra work that fits in
-/// memory. In contrast to AdaPipe, this builder moves no layers between stages. Nothing is offloaded.
+/// 1F1B in which each stage recomputes as little as memory permits, similar to AdaPipe (Sun et al., 2024). Each stage
+/// uses one storage option for all microbatches: the option with the least extra work that fits. In contrast to
+/// AdaPipe, this builder moves no layers between stages. Nothing is offloaded.
 ///
 /// Needs one stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {
@@ -33,7 +33,7 @@ struct adapipe_builder {
     }
 
 private:
-    /// The memory of 1F1B on the rank of stage `s` if all stashes of the stage use the option `o`.
+    /// The memory of 1F1B on the rank of `s`, if stage `s` uses only the option `o`.
     template <pipeline_graph Graph>
     static constexpr memory_size needed(const basic_problem<Graph>& p, stage s, const storage_option& o) {
         const auto stashes = std::min(p.graph.stages() - s.position(), p.graph.microbatches());

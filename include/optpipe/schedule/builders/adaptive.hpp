@@ -28,18 +28,16 @@
 namespace optpipe {
 
 /// A constructive planner for any valid problem. The planner supports unequal costs, a memory limit per rank, any
-/// placement, and offloading over shared links. The planner starts from an order with as many microbatches in flight as
-/// fit in memory (`order_within_memory`). The planner then simulates the step with a `dispatcher`, and searches for the
-/// dispatcher's best parameters and for exceptions to the dispatcher's rules (`dispatch_search`). The search ends when
-/// it reaches a structural bound, or has used up the effort. The number of trials follows from the size of the problem,
-/// not from a clock.
+/// placement, and offloading over shared links. The first order has as many microbatches in flight as fit in memory
+/// (`order_within_memory`). A search then simulates the step with a `dispatcher`, and improves its parameters and
+/// exceptions (`dispatch_search`). The search ends at a structural bound, or when the effort is used up. The number of
+/// trials follows from the size of the problem, not from a clock.
 ///
-/// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
-/// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
-/// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other storage options, the
-/// search also tries AdaPipe's schedule, and schedules with the same option for all stages and microbatches
-/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes. `restrict_storage` restricts
-/// other options.
+/// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless stopped, the
+/// schedule is at least as good as 1F1B and GPipe, if they fit and no offload is required. `Policy` says which stages
+/// may or must offload whole stashes (`decisions_of`). With other storage options, the search also tries AdaPipe's
+/// schedule. The search also tries one option for all stages and microbatches (`uniform_problem`). `Policy` applies
+/// only to keeping and offloading whole stashes. `restrict_storage` restricts other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
@@ -82,7 +80,7 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
-    /// Number of trials that are made even if the effort is used up, because a schedule is needed.
+    /// Number of trials made even without effort left, as a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
     /// Plans a problem that isn't plain, without regard to `Policy`.
@@ -92,8 +90,7 @@ private:
         const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
-        constexpr std::size_t operations_per_cell = 4; // F, I, W, and in some cells an operation that restores the
-                                                       // stash
+        constexpr std::size_t operations_per_cell = 4; // F, I, W, and in some cells a recomputation
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
@@ -101,8 +98,7 @@ private:
         return one ? was_stopped() : one.why();
     }
 
-    /// The problem `p`, except that stages on which the policy forbids offloading have no option that offloads whole
-    /// stashes.
+    /// The problem `p` without whole offloads on stages where the policy forbids offloading.
     template <pipeline_graph Graph>
     static constexpr basic_problem<Graph>
     without_forbidden(basic_problem<Graph> p, const per_stage<offload_decision, Graph::stage_extent>& decisions) {
@@ -146,15 +142,15 @@ private:
                 best.offer(with_storage(p, choice.options, *made));
         }
     }
-    /// Whether every operation that holds memory starts and ends at times that `validate` can distinguish. If a start
-    /// and an end coincide, an order that exceeds a rank's memory may count as valid.
+    /// Whether `validate` can distinguish the start and end times of all operations that hold memory. If a start and an
+    /// end coincide, an order may count as valid although it exceeds the memory.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());
         return std::all_of(p.costs.begin(), p.costs.end(),
                            [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
-    /// A refusal that names a rank without enough host memory or, if there is none, the rank whose limit is furthest
-    /// below `need`. Empty if every rank has enough memory.
+    /// A refusal that names a rank with too little host memory or, if there is none, the rank furthest below `need`.
+    /// Empty if every rank has enough memory.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, const least_memory_by_rank& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {

@@ -50,7 +50,7 @@ template <class... Builders> struct builder_list {
     template <class Visitor> static constexpr void for_each(Visitor& visit) { (visit(Builders{}), ...); }
 };
 
-/// The builders for plain problems that choose no storage options, in the order in which `optpipe compare` lists them.
+/// The builders for plain problems that choose no storage options, as `optpipe compare` lists them.
 inline constexpr builder_list all_builders{gpipe,
                                            one_forward_one_backward,
                                            interleaved,
@@ -77,8 +77,8 @@ inline constexpr builder_list storage_builders{adapipe, mario, infinipipe};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) { storage_builders.for_each(visit); }
 
-/// The builders for problems that aren't plain. Each of these builders refuses plain problems, because its schedule
-/// would be 1F1B or have no pairs.
+/// The builders for problems that aren't plain. Each of these builders refuses plain problems, for which its schedule
+/// would be 1F1B or lack pairs.
 inline constexpr builder_list graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) { graph_builders.for_each(visit); }
@@ -95,7 +95,7 @@ concept own_builder = decltype(all_builders)::contains<Builder> || decltype(stor
 
 } // namespace detail
 
-// For problems with dynamic extents, the library defines this function for each of its own builders.
+// For dynamic extents, the library defines this function for each of its own builders.
 template <detail::own_builder Builder>
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop = {});
 #endif
@@ -106,8 +106,7 @@ template <detail::own_builder Builder>
 namespace optpipe {
 namespace detail {
 
-// The builders are checked here, because checks in their headers would slow down the compilation of every program that
-// links the library.
+// Checked here, because checks in the builders' headers would slow down compilation.
 template <class Graph, class... Builders> consteval bool are_builders(const builder_list<Builders...>&) {
     return (schedule_builder<Builders, Graph> && ...);
 }

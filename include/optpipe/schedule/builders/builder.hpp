@@ -21,16 +21,15 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 
 /// Makes an order for a problem, by a published method or by your own policy.
 ///
-/// Semantics: `build(problem)` returns an order that `simulate` accepts if memory limits are ignored. A builder that
-/// doesn't apply returns a refusal that says why. The order contains every operation that a valid schedule needs, and
-/// depends only on the problem, not on a clock or global state. If your policy produces one list per rank, merge the
-/// lists with `interleave`.
+/// Semantics: `build(problem)` returns an order that `simulate` accepts without memory limits. A builder that doesn't
+/// apply returns a refusal that says why. The order contains every operation of a valid schedule. The order depends
+/// only on the problem, not on a clock or global state. If your policy produces one list per rank, merge the lists with
+/// `interleave`.
 ///
-/// A builder that is slow on large problems also has a parameter `stop_check`, and polls it every few milliseconds.
-/// Once the check returns true, the builder refuses (`was_stopped`). If the time limit has expired but no stop was
-/// requested (`is_requested` is false), the builder may return the best order found by then. `simulate` determines
-/// whether an order fits in memory. A builder may refuse with `over_memory` if it knows that its order doesn't fit.
-/// `name` is the method's name for `--method`.
+/// A slow builder takes a second parameter `stop_check`, and polls it every few milliseconds. Once the check returns
+/// true, the builder refuses (`was_stopped`). If only the time limit has expired (`is_requested` is false), the builder
+/// may return its best order. `simulate` determines whether an order fits in memory. A builder may refuse with
+/// `over_memory` if its order can't fit. `name` is the method's name for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 
@@ -49,12 +48,11 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
     { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Whether the builder makes orders for problems that aren't plain (`is_plain`), as declared by `static constexpr bool
-/// any_graph = true`. For all other builders, `build_schedule` first converts the problem to a plain one
-/// (`chain_problem`).
+/// Whether the builder makes orders for problems that aren't plain, by `static constexpr bool any_graph = true`. For
+/// all other builders, `build_schedule` makes the problem plain (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
-/// The refusal of a builder that was stopped before it made an order.
+/// The refusal of a builder that was stopped before it had an order.
 [[nodiscard]] constexpr refusal was_stopped() { return does_not_apply("stopped before it had a schedule"); }
 
 } // namespace optpipe

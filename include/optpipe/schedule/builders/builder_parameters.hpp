@@ -58,8 +58,8 @@ template <class Builder> void set_parameter(Builder& build, std::string_view set
 
 } // namespace detail
 
-/// Sets parameters from `settings`, such as "g=3" or "chunks=2,g=4". Throws `input_error` for a name that the builder
-/// doesn't have, or a value that isn't an integer.
+/// Sets parameters from `settings`, such as "g=3" or "chunks=2,g=4". Throws `input_error` for an unknown name or a
+/// value that isn't an integer.
 template <class Builder> void set_parameters(Builder& build, std::string_view settings) {
     for (;;) {
         const auto comma = settings.find(',');

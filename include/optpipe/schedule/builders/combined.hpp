@@ -15,9 +15,8 @@
 
 namespace optpipe {
 
-/// Combined 1F1B (Megatron-Core, 2025, overlapped communication of experts): interleaved 1F1B with one more forward in
-/// the warm-up. A forward and the next backward thus don't wait for each other. In the steady state, a forward and the
-/// next backward become a pair if `overlaps` lists this pair.
+/// Combined 1F1B (Megatron-Core, 2025): interleaved 1F1B with one more forward in the warm-up. In the steady state, a
+/// forward and the next backward become a pair if `overlaps` lists them.
 struct combined_1f1b_builder {
     static constexpr std::string_view name = "combined";
 

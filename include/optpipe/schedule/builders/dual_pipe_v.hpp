@@ -15,7 +15,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// A free function because Clang (14 to 22) doesn't evaluate a member template that is defined later in its class.
+/// a free function, because Clang (14 to 22) doesn't evaluate a member template that is defined later in its class
 template <class Step> constexpr void repeat(std::size_t times, Step step) {
     for (std::size_t i = 0; i < times; ++i)
         step();
@@ -23,14 +23,13 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 } // namespace detail
 
-/// DualPipeV (DeepSeek-AI, 2025), a schedule for v placement. DualPipeV is DualPipe cut in half, so that parameters are
-/// held once. In the steady state, forwards and full backwards of a rank's two stages alternate. Backwards are split
-/// only in the warm-up and the cool-down. A forward and the next backward become a pair if `overlaps` lists this pair.
-/// If `overlaps` doesn't list this pair, the forward runs before the backward. The original schedule uses pairs to hide
-/// the communication of experts.
+/// DualPipeV (DeepSeek-AI, 2025), a schedule for v placement. DualPipeV is DualPipe cut in half, and holds parameters
+/// once. In the steady state, forwards and full backwards of a rank's two stages alternate. Backwards are split only in
+/// the warm-up and the cool-down. A forward and the next backward become a pair if `overlaps` lists this pair. If
+/// `overlaps` doesn't list this pair, the forward runs before the backward.
 ///
-/// Supports any number of microbatches. If there are fewer than 2R microbatches, the order is made for 2R microbatches,
-/// and the missing microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
+/// Supports any number of microbatches. Fewer than 2R microbatches get the order for 2R, without the missing
+/// microbatches. No rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -95,8 +94,7 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// Appends the next forward of `chunk` and the next backward of the other chunk (1 − `chunk`), as a pair if
-        /// possible.
+        /// Appends the next forward of `chunk` and the next backward of chunk 1 − `chunk`, as a pair if possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);
@@ -112,7 +110,7 @@ private:
 
         const Overlaps* overlaps_;
         stage stages_[2];
-        /// The number of ranks up to and including this rank, and the number of ranks after it.
+        /// The number of ranks up to this one, and the number of ranks after it.
         std::size_t before_;
         std::size_t after_;
         std::size_t real_;

@@ -26,16 +26,16 @@ namespace optpipe {
 
 namespace detail {
 
-/// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
-/// (`positions`), in which the n-th sequence takes the n-th place.
+/// Searches for the order of sequences that makes a step shortest. All orders have one pattern of operations
+/// (`positions`). The n-th sequence takes the n-th place.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found. The order is optimal if there are no more orders than trials. If no order fits in memory,
-    /// the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
+    /// The best order found. The order is optimal if the number of orders is at most the number of trials. If no order
+    /// fits in memory, the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;
@@ -81,7 +81,7 @@ private:
                 std::swap(now[random_.below(now.size())], now[random_.below(now.size())]);
         }
     }
-    /// Swaps and moves sequences as long as that shortens the step.
+    /// Swaps and moves sequences while the step gets shorter.
     void descend(sequence_order& now) {
         auto value = value_of(now);
         for (bool improved = true; improved;) {
@@ -118,9 +118,9 @@ private:
 
 } // namespace detail
 
-/// 1F1B with unequal microbatches in the best order that a local search finds, similar to DynaPipe (Jiang et al.,
-/// 2024). With one stage per rank, the schedule is 1F1B, or Seq1F1B if there are slices. The slices of a sequence stay
-/// together. With several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
+/// 1F1B with unequal microbatches in the best order of a local search, similar to DynaPipe (Jiang et al., 2024). With
+/// one stage per rank, the schedule is 1F1B, or Seq1F1B for slices. The slices of a sequence stay together. With
+/// several stages per rank, the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;

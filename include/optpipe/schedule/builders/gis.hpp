@@ -19,8 +19,8 @@
 namespace optpipe {
 namespace detail {
 
-/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks. The result is half of R,
-/// or more if forwards or input gradients take more than half of the work, but never more than R. Hops count as work.
+/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks. Half of R, or up to R if
+/// forwards or input gradients take more than half of the work. Hops count as work.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
     duration forward_passes{};
@@ -40,10 +40,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
     return group;
 }
 
-/// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
-/// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
-/// `pace`. If k and the number of chunks have a common factor, some cells would get two operations, one of which moves
-/// to a cell of the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches; F, I and W have three
+/// cells. A microbatch reaches a rank's next chunk k groups later, for the least k with k · group ≥ `pace`. If k and
+/// the number of chunks share a factor, one of two colliding operations moves to the next group. Contract: loop
+/// placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -67,7 +67,7 @@ template <pipeline_graph Graph>
     return block;
 }
 
-/// The number of microbatches after which a repeated block reaches its largest memory.
+/// The number of microbatches until a repeated block takes its peak memory.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t microbatches_to_the_peak(const Graph& g, const building_block<Graph>& block) {
     const auto first = block.cells[stage{0}].forward;
@@ -136,15 +136,15 @@ template <pipeline_graph Graph>
 } // namespace detail
 
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
-/// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
-/// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
-/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, a rank holds only g(v − 1) + R stashes, but is idle for (R −
-/// g)(v − 1) unit passes. With g < ⌈R/2⌉, the chunks of a rank are several groups apart.
+/// interleaved 1F1B. With v stages per rank, rank r does only R(v − 1) + R − r forwards before its first gradient. Each
+/// input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R, a rank holds Rv
+/// stashes of a stage. With ⌈R/2⌉ ≤ g < R, a rank holds g(v − 1) + R stashes, and is idle for (R − g)(v − 1) unit
+/// passes. With g < ⌈R/2⌉, the chunks of a rank are several groups apart.
 ///
 /// Needs loop placement; supports any number of stages per rank. With one stage per rank (linear placement), the
-/// schedule is 1F1B with split backwards, whatever the group. Supports any number of ranks and microbatches, and any
-/// costs and hops. If backwards can't be split, full backwards replace I and W: the memory stays the same, but groups
-/// below R take much more time.
+/// schedule is 1F1B with split backwards for any group. Supports any number of ranks and microbatches, and any costs
+/// and hops. If backwards can't be split, each B replaces I and W. With full backwards, the memory stays the same, but
+/// groups below R take much more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 

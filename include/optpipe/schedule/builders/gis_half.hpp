@@ -8,9 +8,9 @@
 namespace optpipe {
 
 /// The generalized interleaved schedule with the smallest group that keeps the ranks busy. The group has at least ⌈R/2⌉
-/// microbatches. The group is larger if the busiest rank would otherwise finish the group before one microbatch has run
-/// all its forwards, or all its input gradients. The schedule holds about (v + 1)/(2v) of the memory that 1F1B of the
-/// same model takes with one stage per rank.
+/// microbatches. The group is larger if the busiest rank would finish it before one microbatch has run all its
+/// forwards, or all its input gradients. The schedule holds about (v + 1)/(2v) of the memory of 1F1B with one stage per
+/// rank.
 struct gis_half_builder {
     static constexpr std::string_view name = "gis-h";
 

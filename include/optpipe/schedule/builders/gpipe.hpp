@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// GPipe (Huang et al., 2019) runs all forwards, then all full backwards, in FIFO order. Supports any placement. A rank
+/// GPipe (Huang et al., 2019): all forwards, then all full backwards, in FIFO order. Supports any placement. A rank
 /// with several stages runs one stage after the other. Holds the stashes of all microbatches.
 struct gpipe_builder {
     static constexpr std::string_view name = "gpipe";

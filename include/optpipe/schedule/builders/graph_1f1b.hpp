@@ -20,11 +20,11 @@ namespace optpipe {
 
 namespace detail {
 
-/// A step in which every microbatch repeats the operations of the previous microbatch one period later. The period is
-/// the time that the busiest rank works on a microbatch with mean costs. In each period a rank runs the forwards of its
-/// stages in order, then their full backwards in reverse, without a gap. Every operation has a fixed time in the
-/// period, and starts at this time in the first period in which its inputs are ready. Messages between ranks take no
-/// time, as usual for 1F1B, because a short message could otherwise cost an entire period.
+/// A step in which each microbatch repeats the operations of the previous one a period later. The period is the time
+/// that the busiest rank works on a microbatch with mean costs. In each period, a rank runs its stages' forwards in
+/// order, and then their full backwards in reverse. Every operation has a fixed time within the period, and starts in
+/// the first period with ready inputs. Messages take no time, because a short message could otherwise cost an entire
+/// period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -96,7 +96,7 @@ private:
             s, [&](stage member, duration delay) { ready = std::max(ready, end_of_forward(member) + delay); });
         backward_[s] = first_turn(backward_[s], ready);
     }
-    /// The first time, no earlier than `ready`, that is a whole number of periods after `turn`.
+    /// The first time that is at least `ready` and a whole number of periods after `turn`.
     [[nodiscard]] duration first_turn(duration turn, duration ready) const {
         constexpr double rounding = 1e-9;
         return turn + std::max(0.0, std::ceil((ready - turn) / period_ - rounding)) * period_;
@@ -112,15 +112,14 @@ private:
 
 } // namespace detail
 
-/// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. The warm-up of
-/// a stage is the number of periods between the forward and the backward of a microbatch. With equal stages, the
-/// warm-up is the number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is
-/// 1F1B, or Seq1F1B if the microbatches are slices.
+/// 1F1B of a graph. In each period, a rank runs one forward and one full backward per stage. The warm-up of a stage is
+/// the number of periods between the forward and the backward of a microbatch. With equal stages, the warm-up is the
+/// number of levels of the graph behind the stage. For a chain with one stage per rank, the schedule is 1F1B, or
+/// Seq1F1B for slices.
 ///
-/// The vocabulary of an output layer may be split over the ranks (a group). If the vocabulary is split, the schedule is
-/// the 1F1B of Vocabulary Parallelism (Yeung et al., 2024), where F of a shard is called the pass S, and B is called
-/// the pass T. If the vocabulary is split, ranks hold two more microbatches, because a microbatch waits for all ranks
-/// twice, for one period each time.
+/// The vocabulary of an output layer may be split over the ranks (a group). With a split vocabulary, the schedule is
+/// the 1F1B of Vocabulary Parallelism (Yeung et al., 2024). F of a shard is its pass S, and B is its pass T. With a
+/// split vocabulary, ranks hold two more microbatches: a microbatch waits twice for all ranks, one period each time.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

@@ -43,9 +43,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// First, all diagonals use the option that holds least. The search then lets one diagonal after another recompute
-    /// less, if memory permits and the step gets no longer. The search ends when no diagonal changes. A stop request
-    /// ends the search, and the options chosen by then are used.
+    /// First, all diagonals use the option that holds least. Diagonals then recompute less, one at a time, if memory
+    /// permits and the step gets no longer. The search ends when no diagonal changes. A stop request ends the search,
+    /// and the options chosen by then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -112,11 +112,10 @@ private:
 
 } // namespace detail
 
-/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Ranks that work at the same
-/// time thus recompute equally. Diagonals recompute as little as memory permits. Nothing is offloaded. InfiniPipe also
-/// packs and cuts sequences (`equal_time_slices`).
+/// Seq1F1B with one storage option per diagonal, similar to InfiniPipe (Wang et al., 2025). Diagonals recompute as
+/// little as memory permits. Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
-/// Needs one stage per rank, and at least two storage options without transfers that all stages have.
+/// Needs one stage per rank. All stages must share at least two storage options without transfers.
 struct infinipipe_builder {
     static constexpr std::string_view name = "infinipipe";
     static constexpr bool any_graph = true;

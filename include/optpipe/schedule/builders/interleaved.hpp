@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// Whether stage s is on rank s mod R, with the same number of stages on each rank.
+/// Whether stage s is on rank s mod R, and all ranks have equally many stages.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(const Graph& g) {
     if (g.stages() % g.ranks() != 0) return false;
     for (const stage s : g.all_stages())
@@ -51,14 +51,14 @@ private:
     std::size_t microbatches_;
 };
 
-/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2) in loop placement, with v stages on every rank. Microbatches
-/// go in groups of R. The forwards of a group pass a rank's first stage, then its second, and so on. The backwards pass
-/// the stages in reverse. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full
+/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2) in loop placement, with v stages per rank. Microbatches go in
+/// groups of R. A group's forwards pass a rank's first stage, then the second, and onwards. The backwards pass the
+/// stages in reverse. Rank r does 2(R − 1 − r) + (v − 1)R forwards. Rank r then alternates one forward and one full
 /// backward. With v = 1, the schedule is 1F1B.
 ///
-/// Supports any number of microbatches. If R doesn't divide M, the order is made for the next multiple of R, and the
-/// missing microbatches are left out. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r
-/// holds at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+/// Supports any number of microbatches. If R doesn't divide M, the order is that of the next multiple of R, without the
+/// missing microbatches. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r holds at
+/// most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
 struct interleaved_builder {
     static constexpr std::string_view name = "interleaved";
 

@@ -10,9 +10,9 @@
 
 namespace optpipe {
 
-/// 1F1B in which every stage keeps as little as possible, similar to Mario (Liu et al., 2025). A stage recomputes
-/// before its backward, while it waits for the gradient. The last stage recomputes nothing, because its backward
-/// follows its forward at once. Nothing is offloaded.
+/// 1F1B in which every stage keeps as little as possible, similar to Mario (Liu et al., 2025). A stage recomputes while
+/// it waits for the gradient. The last stage recomputes nothing: its backward follows its forward at once. Nothing is
+/// offloaded.
 ///
 /// Needs one stage per rank. The last stage needs a storage option that keeps everything. All other stages need an
 /// option that recomputes ahead of the backward.

@@ -9,16 +9,16 @@
 
 namespace optpipe {
 
-/// The settings that follow the name of a method and a colon, separated by commas, as in "g=3,storage=full". In the
-/// name of a storage option, a comma is written `\,` and a backslash is written `\\`.
+/// The settings after a method's name and a colon, separated by commas, as in "g=3,storage=full". In the name of a
+/// storage option, a comma is written `\,` and a backslash is written `\\`.
 struct method_settings {
     /// All settings except `storage`, for `set_parameters`.
     std::optional<std::string> parameters{};
     std::optional<std::string> storage{};
 };
 
-/// The name of a builder that uses one storage option for all microbatches, such as "1f1b:storage=full".
-/// `parse_method_settings` reads the option from the name.
+/// The name of a builder that uses one storage option throughout, such as "1f1b:storage=full". `parse_method_settings`
+/// reads the option from the name.
 [[nodiscard]] inline std::string method_with_storage(std::string_view method, std::string_view option) {
     auto text = std::string{method} + ":storage=";
     for (const char c : option) {

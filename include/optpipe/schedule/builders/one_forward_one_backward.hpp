@@ -11,8 +11,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// 1F1B with longer warm-ups. Each stage first does one forward for each later stage, and then `further` additional
-/// forwards. Contract: one stage per rank.
+/// 1F1B with longer warm-ups. Each stage first does one forward for each later stage, and `further` more forwards.
+/// Contract: one stage per rank.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_forward_one_backward_order(const Graph& g, std::size_t further) {
     OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");
@@ -33,9 +33,9 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// 1F1B (PipeDream-flush, Narayanan et al., 2021). Each stage runs one forward for each later stage, then alternates
-/// one forward and one full backward, then runs the remaining backwards. Needs one stage per rank, in any order of the
-/// ranks. The rank of stage s holds min(S − s, M) stashes.
+/// 1F1B (PipeDream-flush, Narayanan et al., 2021). Each stage first runs one forward for each later stage. The stage
+/// then alternates a forward and a full backward, and ends with the remaining backwards. Needs one stage per rank, in
+/// any order of the ranks. The rank of stage s holds min(S − s, M) stashes.
 struct one_forward_one_backward_builder {
     static constexpr std::string_view name = "1f1b";
 

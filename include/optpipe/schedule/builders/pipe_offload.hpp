@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload. On each rank, the `chunks` stages with the longest-lived stashes are chosen among the
-/// stages that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
+/// Flags the stashes to offload. Each rank offloads up to `chunks` stages: the ones with the longest-lived stashes.
+/// With `half`, a rank with one stage offloads only every second microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -78,8 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// The best of several interleaved orders in which the stashes of the longest-lived stages are offloaded. Each group
-/// size that is tried gives one order. If the time limit expires, returns the best order found by then.
+/// The best of several interleaved orders, with offloading of the longest-lived stages. Each group size gives one
+/// order. If the time limit expires, returns the best order found by then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -112,14 +112,14 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// offloads the stashes of the `chunks` stages with the longest lifespans. The published order has one microbatch per
 /// group. In the published order, offloading a share of the stashes lowers the peak by more than this share.
 ///
-/// The warm-up is postponed. Once the computations have been timed, transfers are placed around them, in alternating
-/// slots of the copy engines and links. If transfers take different times, or if placement without slots saves more
-/// memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device. If the
-/// limits of device or host require it, four things change: offloads come earlier, reloads come later, more stashes of
-/// the same stages are offloaded, and computations wait. Without limits, transfers never delay anything.
+/// The warm-up is postponed. Transfers are placed around the timed computations, in alternating slots of the copy
+/// engines and links. Transfers have no slots if their times differ, or if slots save less memory. Stashes that
+/// couldn't be reloaded in time stay on the device. Under tight limits of device or host, offloads come earlier,
+/// reloads come later, more stashes are offloaded, and computations wait. Without limits, transfers never delay
+/// anything.
 ///
 /// Needs loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
-/// offloading. Supports any costs and any number of ranks, of ranks per link and of microbatches. Stages that can't be
+/// offloading. Supports any costs, and any numbers of ranks, ranks per link, and microbatches. Stages that can't be
 /// offloaded are allowed.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
@@ -127,8 +127,8 @@ struct pipe_offload_builder {
     /// Number of stages on each rank that offload their stashes. A rank with fewer offloadable stages offloads all of
     /// them.
     std::size_t chunks = 1;
-    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses it: 1 without memory
-    /// limits, otherwise the best of R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses 1 without memory limits,
+    /// and otherwise the best of R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -12,13 +12,12 @@
 namespace optpipe {
 
 /// PipeOffload with all stages of each rank offloaded. A rank holds only a few stashes, however deep the pipeline is.
-/// Transfers must be fast: a stash must move to the host and back in no more time than the work on its microbatch
-/// takes.
+/// Transfers must be fast: a stash's round trip must take no longer than its microbatch's work.
 struct pipe_offload_full_builder {
     static constexpr std::string_view name = "po-f";
 
-    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses it: 1 without memory
-    /// limits, otherwise the best of R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses 1 without memory limits,
+    /// and otherwise the best of R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_full_builder>, 1> parameters() {
         return {{{"g", &pipe_offload_full_builder::group}}};

@@ -17,8 +17,8 @@ namespace optpipe {
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";
 
-    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses it: 1 without memory
-    /// limits, otherwise the best of R, `half_group` and 1.
+    /// Number of microbatches in a group, at most R. If the number is 0, the builder chooses 1 without memory limits,
+    /// and otherwise the best of R, `half_group` and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_half_builder>, 1> parameters() {
         return {{{"g", &pipe_offload_half_builder::group}}};

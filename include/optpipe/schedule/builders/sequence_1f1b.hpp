@@ -10,10 +10,10 @@
 namespace optpipe {
 
 /// Runs the slices of sequences in the order of 1F1B (Seq1F1B, Sun et al., 2024). With k slices, a stage does k − 1
-/// more forwards than in 1F1B before it alternates, because the gradients of a sequence begin with its last slice.
+/// more forwards than in 1F1B before it alternates.
 ///
 /// Needs one stage per rank. With M sequences of k equal slices and no communication, the step takes M(F + B) + (S −
-/// 1)(F + B) / k, where F and B are the times of a whole sequence. Rank 0 holds (S + k − 1) / k stashes of a sequence.
+/// 1)(F + B) / k. F and B are the times of a sequence. Rank 0 holds (S + k − 1) / k stashes of a sequence.
 struct sequence_1f1b_builder {
     static constexpr std::string_view name = "seq1f1b";
     static constexpr bool any_graph = true;

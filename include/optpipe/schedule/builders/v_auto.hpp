@@ -39,15 +39,14 @@ struct v_search_parameters {
     /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Pulling operations into gaps may use effort / `squeezing_part`, and the search from the results may use the same
-    /// effort. One pull of operations takes as long as `fillings_per_squeeze` fillings with weight gradients.
+    /// Pulling operations into gaps may use effort / `squeezing_part`. The search from the pulled orders may use the
+    /// same effort. One pull takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
-    /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort, so that effort
-    /// remains for the next order.
+    /// The search from each of the best orders may use 1 / `improving_part` of the remaining effort.
     std::size_t improving_part = 3;
-    /// The local search starts from `kept` orders before operations are pulled into gaps, and from `kept_squeezed`
-    /// orders afterwards.
+    /// The local search starts from `kept` orders. After operations are pulled into gaps, `kept_squeezed` orders are
+    /// used.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch. A block with the longest period needs about half of the
@@ -57,7 +56,7 @@ struct v_search_parameters {
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
 };
 
-/// Searches for the block of v placement that gives the shortest step that fits in memory.
+/// Searches for the block of v placement with the shortest step that fits in memory.
 template <pipeline_graph Graph> class v_search {
 public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
@@ -118,7 +117,7 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once, which is the most that a rank can need.
+    /// Memory of all microbatches' stashes at once: the most that a rank can need.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(p_, r);
     }
@@ -139,10 +138,10 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// Collects all patterns that have no colliding passes, and that exceed each limit by at most one stash. An excess
-    /// of up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier.
-    /// With the shortest possible period, all slopes on the way down the V are tried. Longer periods, which are for
-    /// problems with little memory, are tried only with the least slope.
+    /// Collects all patterns without colliding passes that exceed each limit by at most one stash. An excess of one
+    /// stash may vanish: warm-up and cool-down are rebuilt, and weight gradients can run earlier. With the shortest
+    /// period, all slopes on the way down the V are tried. Longer periods suit little memory, and are tried only with
+    /// the least slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -191,8 +190,7 @@ private:
         }
         return false;
     }
-    /// For the refusal, remembers the block that exceeds the limits least, and the rank whose limit that block exceeds
-    /// most.
+    /// For the refusal, remembers the block that exceeds the limits least, and the rank with the largest excess.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;
         why.reason = refusal_reason::over_memory;
@@ -211,8 +209,7 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a share of the effort, and then tries every setting for the best
-    /// candidates.
+    /// Screens the candidates with one setting and a share of the effort. Then tries every setting for the best.
     constexpr void try_all() {
         struct screened {
             duration value{};
@@ -231,8 +228,7 @@ private:
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
-        // Tries more forwards in the warm-up than the largest stash permits, because other stashes may be smaller, or
-        // partly freed by I.
+        // Smaller stashes may leave room for more forwards in the warm-up than the largest stash permits.
         for (std::size_t more = 0; more < with_.more_forwards; ++more)
             for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
@@ -240,8 +236,7 @@ private:
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
-    /// Offers the published schedules if an order was found, because their constructions may give better orders from
-    /// the same blocks.
+    /// Offers the published schedules, too, which may give better orders from the same blocks.
     constexpr void offer_published() {
         if (!best_.found()) return;
         const auto offer = [this](const auto& build) {
@@ -273,8 +268,7 @@ private:
                                             [](const tried& x, const tried& y) { return x.value < y.value; });
         if (one.value < worst->value) *worst = std::move(one);
     }
-    /// Pulls ready operations into the remaining gaps, as the paper does at the end of its cool-down. The best results
-    /// are kept separately, as further starting points.
+    /// Pulls ready operations into the remaining gaps, as in the paper's cool-down.
     constexpr void squeeze(const compute_lanes& lanes) {
         if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
         squeezing_ += with_.fillings_per_squeeze * operations();
@@ -298,7 +292,7 @@ private:
         const auto filled = timer_.fill(lanes, how);
         return filled ? best_.offer_earliest(**filled) : duration::unlimited();
     }
-    /// Fills weight gradients into the lanes as if all passes took the same time.
+    /// Fills in weight gradients as if all passes took the same time.
     constexpr duration offer_evenly_filled(const compute_lanes& lanes) {
         spent_ += operations();
         if (stop_()) return duration::unlimited();
@@ -342,9 +336,9 @@ private:
 } // namespace detail
 
 /// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A). The schedule repeats the building block
-/// for v placement that gives the shortest step within the memory of every rank, with at most 2R stashes. If none of
-/// the paper's blocks fits, microbatches follow each other at intervals of more than six cells. Warm-up and cool-down
-/// are rebuilt, weight gradients fill the remaining gaps, and a local search improves the best orders.
+/// for v placement with the shortest step that fits in memory. No rank holds more than 2R stashes. If none of the
+/// paper's blocks fits, microbatches start more than six cells apart. Warm-up and cool-down are rebuilt, weight
+/// gradients fill the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 

@@ -36,16 +36,16 @@ template <pipeline_graph Graph>
 inline constexpr std::size_t v_period = 6;
 
 /// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A). The block
-/// describes the path of a microbatch's forward and gradient down the ranks and back, and says when the next
-/// microbatches start. On the way back, consecutive ranks are one cell apart.
+/// describes the path of a microbatch's forward and gradient down the ranks and back, and the start of the next
+/// microbatches. On the way back, consecutive ranks are one cell apart.
 struct v_pattern {
     /// Number of cells from one rank to the next on the way down. The first `bend` ranks use `slope`, and the ranks
     /// after them use `slope_after_bend`.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
-    /// Number of cells that a microbatch waits at each of three points: where its forward turns, before its gradient
-    /// starts, and where its gradient turns.
+    /// Number of cells that a microbatch waits where its forward turns, before its gradient, and where its gradient
+    /// turns.
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;

@@ -27,7 +27,7 @@ template <pipeline_graph Graph>
     return even;
 }
 
-/// The largest number of stashes on one rank if a block for v placement is repeated and each stash is held until its W.
+/// The most stashes on one rank if a block is repeated and each stash is held until its W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
                                                           const building_block<Graph>& block) {
@@ -40,9 +40,9 @@ template <pipeline_graph Graph>
     return static_cast<std::size_t>(most + 0.5);
 }
 
-/// The best order that repeats a given block for v placement. The block has no weight gradients, but free cells for
-/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of
-/// each rank is at most the largest memory that any rank needs while the block is repeated.
+/// The best order that repeats a given block for v placement. The block has free cells in place of weight gradients.
+/// Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. The memory of each rank
+/// is at most the peak of the repeated block over all ranks.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// The building block of V-Half (Controllable Memory, Qi et al., 2024, table 9): half of the memory of 1F1B. Contract:
-/// v placement.
+/// The building block of V-Half (Controllable Memory, Qi et al., 2024, table 9), with half of the memory of 1F1B.
+/// Contract: v placement.
 template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_half_block(const Graph& g) {
     const auto ranks = g.ranks();
     const std::size_t wait = ranks % 2 == 0 ? 3 : 0;
@@ -26,8 +26,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
 }
 
 /// V-Half (Controllable Memory), a schedule for v placement. A rank holds ⌊(R + 2)/2⌋ stashes for each of its two
-/// stages. The bubble is shorter than that of 1F1B by the work on about R/2 microbatches. Supports any number of ranks
-/// and microbatches. Ranks are kept busy in the steady state if T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
+/// stages. The bubble is shorter than in 1F1B by the work on about R/2 microbatches. Supports any number of ranks and
+/// microbatches. Ranks are busy in the steady state if T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
 struct v_half_builder {
     static constexpr std::string_view name = "v-half";
 

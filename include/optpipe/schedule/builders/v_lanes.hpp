@@ -18,7 +18,7 @@ namespace optpipe {
 /// How to rebuild the warm-up and the cool-down of a repeated block. If warm-up and cool-down weren't rebuilt, ranks
 /// would wait for microbatches that don't exist.
 struct v_phases {
-    /// Number of forwards that a rank may do before the first gradient of its first stage.
+    /// Number of forwards allowed before the first gradient of the rank's first stage.
     std::size_t stashes = 0;
     bool rebuild_warm_up = true;
     bool rebuild_cool_down = true;
@@ -31,7 +31,7 @@ namespace detail {
 /// The passes of a rank in v placement.
 enum class v_pass : std::uint8_t { first_forward, second_forward, first_gradient, second_gradient, weight };
 
-/// Makes the lane of one rank: its forwards and input gradients, each kind in the order of microbatches.
+/// Makes the lane of one rank: forwards and input gradients, each in the order of microbatches.
 template <pipeline_graph Graph> class v_lane {
 public:
     constexpr v_lane(const Graph& g, const building_block<Graph>& block, rank r, v_phases ends)
@@ -100,8 +100,8 @@ private:
         return true;
     }
 
-    /// Appends the passes before the first gradient of the first stage. As many forwards run as the stashes permit, in
-    /// an order that avoids waits if possible. All further forwards alternate with gradients.
+    /// Appends the passes before the first gradient of the first stage. As many forwards run as the stashes permit,
+    /// with few waits. All further forwards alternate with gradients.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });
@@ -131,7 +131,7 @@ private:
         while (put_up_to(v_pass::first_gradient, all_gradients)) {
         }
     }
-    /// Appends the block's passes from `from` to the last forward, except the gradients that belong to the cool-down.
+    /// Appends the block's passes from `from` to the last forward, without the cool-down's gradients.
     constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;
@@ -171,9 +171,8 @@ private:
 
 } // namespace detail
 
-/// Repeats a block for v placement, rebuilds the warm-up and the cool-down (Controllable Memory, appendix A), and
-/// returns the forwards and input gradients of each rank. `fill_with_weights` adds the weight gradients. Contract: v
-/// placement.
+/// Repeats a block for v placement, and rebuilds the warm-up and the cool-down (Controllable Memory, appendix A). The
+/// lanes have forwards and input gradients. `fill_with_weights` adds the weight gradients. Contract: v placement.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_phases ends) {
     OPTPIPE_EXPECT(is_v_placed(g), "v_lanes: needs v placement");

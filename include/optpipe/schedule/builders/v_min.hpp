@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// The building block of V-Min (Controllable Memory, Qi et al., 2024, table 8): a third of the memory of 1F1B.
+/// The building block of V-Min (Controllable Memory, Qi et al., 2024, table 8), with a third of the memory of 1F1B.
 /// Contract: v placement.
 template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_min_block(const Graph& g) {
     const auto ranks = g.ranks();
@@ -26,7 +26,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
 }
 
 /// V-Min (Controllable Memory), a schedule for v placement. A rank holds ⌊(R + 4)/3⌋ stashes for each of its two
-/// stages. If T_F = T_I = T_W, the bubble is about two thirds of that of 1F1B. If T_F, T_I and T_W differ, every
+/// stages. If T_F = T_I = T_W, the bubble is about two thirds of 1F1B's bubble. If T_F, T_I and T_W differ, every
 /// microbatch adds to the bubble. Supports any number of ranks and microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";

@@ -26,8 +26,7 @@ struct zero_bubble_switches {
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic, which simulates the schedule while building it: every operation is appended after all its
-/// inputs.
+/// One run of the heuristic: appends every operation after its inputs, and simulates the schedule.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
@@ -73,8 +72,8 @@ private:
         lanes_.put(forward(s, microbatch{own(s).forwards}), forward_arrival(s));
         ++own(s).forwards;
     }
-    /// Appends a gradient of the stage. The gradient is a full backward if three conditions hold: the weight stash
-    /// exceeds the activation, there is no room for the excess, and the problem has full backwards.
+    /// Appends a gradient of the stage. A full backward replaces the gradient if the weight stash exceeds the
+    /// activation, the excess doesn't fit, and the problem has full backwards.
     constexpr void put_gradient(stage s) {
         const auto& c = p_.costs[s];
         const microbatch m{own(s).gradients};
@@ -105,7 +104,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;)
             put_gradient(stage{i});
     }
-    /// For each stage, the number of forwards between its first forward and its first gradient.
+    /// For each stage, the number of forwards after its first forward and before its first gradient.
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};
@@ -135,8 +134,8 @@ private:
     }
 
     /// Appends at most one forward and exactly one gradient on every stage. A stage without a stash for its gradient
-    /// can always do a forward, because only waiting weight gradients hold memory on its rank. If a stage has no stash,
-    /// no later stage has one either.
+    /// can do a forward: only waiting weight gradients hold memory on its rank. If a stage has no stash, no later stage
+    /// has one either.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -152,8 +151,7 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether the input of a forward has arrived, and there is room for the forward once all waiting weight gradients
-    /// have run.
+    /// Whether a forward's input has arrived, and the forward fits once all waiting weight gradients have run.
     constexpr bool can_forward(stage s) const {
         const auto& lane = own(s);
         const auto& c = p_.costs[s];
@@ -223,12 +221,11 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 
 } // namespace detail
 
-/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3). The method is called ZB-1p if each rank has
-/// memory for R stashes, and ZB-2p if each rank has memory for 2R stashes. Before its first gradient, a stage runs as
-/// many forwards as memory and time allow. After its early forwards, the stage alternates one forward and one input
-/// gradient. A weight gradient is placed if it fits into a gap, if the gap would make this rank the one that idles
-/// most, or if memory must be freed. The result is the run with the least objective among eight runs. Among equal
-/// objectives, the least peak memory decides.
+/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3). The method is called ZB-1p with memory for R
+/// stashes per rank, and ZB-2p with memory for 2R. Before its first gradient, a stage runs as many forwards as memory
+/// and time allow. After the warm-up, the stage alternates one forward and one input gradient. A weight gradient runs
+/// if it fits into a gap, if the gap would make this rank the idlest, or if memory must be freed. The result is the run
+/// with the least objective among eight runs. Among equal objectives, the least peak memory decides.
 ///
 /// Needs one stage per rank, in any order of the ranks. Costs, limits and communication may differ between stages.
 /// Nothing is offloaded. The schedule keeps every memory limit. Refuses with `over_memory` if a limit is below one

@@ -10,9 +10,9 @@ namespace optpipe {
 /// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024), which is 1F1B with split backwards. Weight gradients fill
 /// the bubbles at the end. Needs one stage per rank, in any order of the ranks. Supports any number of microbatches.
 ///
-/// The rank of stage s holds S − s stashes and s weight stashes, so with equal stages no rank needs more than the first
-/// rank of 1F1B. With equal stages, T_W no longer than T_F and T_I, no communication and M ≥ S, the step takes (S −
-/// 1)(T_F + T_I − T_W) longer than its work.
+/// The rank of stage s holds S − s stashes and s weight stashes. Equal stages need no more than the first rank of 1F1B.
+/// With equal stages, T_W ≤ min(T_F, T_I), no communication and M ≥ S, the step takes (S − 1)(T_F + T_I − T_W) longer
+/// than its work.
 struct zero_bubble_h1_builder {
     static constexpr std::string_view name = "zb-h1";
 

@@ -7,13 +7,12 @@
 
 namespace optpipe {
 
-/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024). Runs twice as many forwards before the first gradient as
-/// ZB-H1. The ranks are thus busy before the first gradient arrives, and need nearly twice the memory. Needs one stage
-/// per rank, in any order of the ranks. Supports any number of microbatches.
+/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024). Runs twice as many forwards as ZB-H1 before the first
+/// gradient. The ranks are thus busy before the first gradient arrives, and need nearly twice the memory. Needs one
+/// stage per rank, in any order of the ranks. Supports any number of microbatches.
 ///
-/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. If the stages are equal, T_W ≤ T_F, T_W ≤ T_I
-/// and M ≥ 2S − 1, the span of a rank (its engaged time) is at most its work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W),
-/// where T_c is the time of a message.
+/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. With equal stages, T_W ≤ min(T_F, T_I) and M ≥
+/// 2S − 1, the span of a rank ≤ its work + (S − 1)(T_F + T_I + 2 T_c − 2 T_W). T_c is the time of a message.
 struct zero_bubble_h2_builder {
     static constexpr std::string_view name = "zb-h2";
 

@@ -11,9 +11,8 @@
 namespace optpipe::detail {
 
 /// The hand-made schedules of Zero Bubble (Qi et al., 2024). Before its first gradient, every stage does `slope` more
-/// forwards than the next stage. After its early forwards, every stage alternates one forward and one input gradient. A
-/// stage with n fewer early forwards than the first stage postpones n weight gradients, so that all stages are busy
-/// while the first stage does its forwards.
+/// forwards than the next stage. After the warm-up, every stage alternates one forward and one input gradient. A stage
+/// with n fewer early forwards than the first stage postpones n weight gradients.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> zero_bubble_by_hand(const Graph& g, std::size_t slope) {
     compute_lanes lanes(g.ranks());

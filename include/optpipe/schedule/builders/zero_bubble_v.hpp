@@ -19,25 +19,25 @@
 namespace optpipe {
 namespace detail {
 
-/// Switches of ZB-V's heuristic. The switches say whether a weight gradient longer than the gap may run before a
-/// forward, and whether it may run before the gradient of a rank's second stage. A weight gradient that is longer than
-/// the gap runs only on the rank that has idled longest.
+/// Switches of ZB-V's heuristic. `fill_before_forward` lets a weight gradient longer than the gap run before a forward.
+/// `fill_before_gradient` lets a weight gradient longer than the gap run before a gradient of the rank's second stage.
+/// A weight gradient longer than the gap runs only on the rank that has idled longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic, which simulates the schedule while building it.
+/// One run of the heuristic: builds and simulates the schedule together.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed` is empty, or has one idle time per rank. A rank may idle as long as its time in `allowed`, even if all
-    /// other ranks have idled less.
+    /// `allowed` is empty, or has one idle time per rank. A rank may idle for its time in `allowed`, even if other
+    /// ranks have idled less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
           count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
-    /// Empty if the memory is too small, or if `stop` returns true before the end.
+    /// Empty if the memory is too small, or if `stop` returned true.
     constexpr std::optional<basic_schedule<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -61,7 +61,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Numbers of forwards and of gradients that the rank has done, each for its first and its second stage.
+        /// Numbers of forwards and gradients done, for the rank's first and second stages.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
@@ -79,8 +79,7 @@ private:
             sum += 4 * count_ - lane.begun_forwards() - lane.gradients[0] - lane.gradients[1];
         return sum;
     }
-    /// The time when the input of the next forward or gradient of a stage arrives; unlimited if the time isn't known
-    /// yet.
+    /// The arrival of the input of a stage's next forward or gradient; unlimited if not yet known.
     constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
         const auto m = own(r).forwards[chunk];
         return m < count_ ? lanes_.arrival(forward(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
@@ -91,7 +90,7 @@ private:
     }
 
     /// Places the weight gradients that fit while the rank waits until `ready`. With `beyond`, places one more weight
-    /// gradient if the rank would otherwise have idled longer than other ranks.
+    /// gradient if the rank would otherwise idle longest.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         const auto& lane = own(r);
         while (lane.has_weight() && lane.clock + next_weight(lane) <= ready + time_slack())
@@ -130,8 +129,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// While there is room, each rank runs forwards until it meets two conditions: it has run as many forwards as the
-    /// rank before it, and more forwards of its second stage than that rank.
+    /// While there is room, each rank runs forwards to catch up with the previous rank. A rank catches up when it has
+    /// as many forwards in all and more forwards of its second stage.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -166,9 +165,8 @@ private:
         return true;
     }
 
-    /// Places one gradient on each rank. The gradient is that of the rank's first stage or of its second stage. The
-    /// gradients of first stages are placed first, from the last rank back to the first. The gradients of second stages
-    /// follow.
+    /// Places one gradient on each rank. The gradients of first stages are placed first, from the last rank back to the
+    /// first. The gradients of second stages follow.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -220,12 +218,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W,
-/// the schedule has no bubble, and takes the memory of 1F1B. The heuristic for any costs places as many forwards as fit
-/// before the first gradient, then alternates one gradient and one forward. Weight gradients run in the gaps, or when
-/// memory must be freed. The result is the best of several runs of the heuristic. If a rank has no memory limit, or if
-/// its limit exceeds the memory of all its stashes, the rank holds at most 2R stashes of its largest stage, as
-/// published.
+/// ZB-V (Zero Bubble, Qi et al., 2024, section 6), a schedule for v placement. If T_F = T_I = T_W, the schedule has no
+/// bubble, and takes the memory of 1F1B. The heuristic supports any costs. Before the first gradient, as many forwards
+/// run as fit; then a gradient and a forward alternate. Weight gradients run in the gaps, or when memory must be freed.
+/// The result is the best of several runs of the heuristic. A rank whose stashes all fit in memory holds at most 2R
+/// stashes of its largest stage, as published.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -238,8 +235,8 @@ struct zero_bubble_v_builder {
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
         const auto all = 2.0 * static_cast<double>(p.graph.microbatches());
-        // The memory is too small for the heuristic. The result is an order for more memory, and `simulate` then
-        // reports the memory that this order needs.
+        // The memory is too small for the heuristic. The result is an order for more memory; `simulate` reports the
+        // memory that it needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
@@ -279,8 +276,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. The previous run determines how long a rank may idle: the
-    /// longest idle time of any rank minus the rank's own idle time.
+    /// Repeats runs as long as the longest idle time falls. A rank may idle for (longest idle time of any rank) − (its
+    /// own idle time), both in the previous run.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

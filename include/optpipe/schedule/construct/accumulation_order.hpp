@@ -11,16 +11,15 @@
 
 namespace optpipe {
 
-/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on this
-/// order: two schedules with the same order train to bitwise identical results.
+/// The order in which each stage adds up its microbatches' weight gradients. Floating-point sums depend on the order.
+/// Schedules with the same order train to bitwise identical results.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
 
 /// A valid schedule with the accumulation order `wanted`. The order is reached by swapping the microbatches of weight
-/// gradients of the same stage. A swap changes no times if all stashes of the stage use the same storage option. Empty
-/// if swaps can't reach the wanted order. The reason may be the position of a full backward, a late input gradient, or
-/// a lack of memory.
+/// gradients of the same stage. A swap keeps all times if all stashes of the stage use one storage option. Empty if
+/// swaps can't reach the wanted order.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 
@@ -37,8 +36,7 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 namespace optpipe {
 namespace detail {
 
-/// For each stage, the positions in `s.operations` of its weight gradients and full backwards, in the order of their
-/// starts.
+/// For each stage, the positions in `s.operations` of its weight gradients and full backwards, by start.
 [[nodiscard]] inline per_stage<std::vector<std::size_t>> weight_gradients_of(const schedule& s) {
     per_stage<std::vector<std::size_t>> found(s.graph.stages());
     for (std::size_t i = 0; i < s.operations.size(); ++i)

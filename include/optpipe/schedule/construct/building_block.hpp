@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// The cells of one microbatch's operations on one stage, on a grid in which each operation takes one cell.
+/// The cells of one microbatch's operations on one stage; each operation takes one cell of the grid.
 struct block_cells {
     std::size_t forward = 0;
     std::size_t backward_input = 0;
@@ -21,8 +21,8 @@ struct block_cells {
     friend constexpr bool operator==(const block_cells&, const block_cells&) = default;
 };
 
-/// The passes of one group of microbatches, repeated every `period` cells (Controllable Memory, Qi et al., 2024,
-/// section 3). Within a group, each microbatch comes `stride` cells after the previous one.
+/// The passes of a group of microbatches, repeated every `period` cells (Controllable Memory, Qi et al., 2024, section
+/// 3). In a group, consecutive microbatches are `stride` cells apart.
 template <pipeline_graph Graph> struct building_block {
     /// The cells of the first microbatch.
     per_stage<block_cells, Graph::stage_extent> cells{};
@@ -33,9 +33,9 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Puts every W on the first cell after its I at which the rank is free in all repetitions. The weight gradients are
-/// placed in the order of their input gradients. Returns false if there is no free cell for a W, which happens only
-/// with several microbatches per group, or with fewer cells than operations. Contract: F and I don't collide.
+/// Puts every W on the first cell after its I that no repetition uses. The weight gradients are placed in the order of
+/// their input gradients. Returns false if a W finds no free cell. A free cell is certain with one microbatch per group
+/// and enough cells. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// An order that was made for one draw of microbatches, and facts about the draw.
+/// An order that was made for one draw of microbatches, and data on the draw.
 struct drawn_order {
     std::vector<operation> operations{};
     /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward is left out.
@@ -23,17 +23,15 @@ struct drawn_order {
 
 /// Converts the order of another draw to an order of `p`. The sequences of `p` and of the draw are ranked by number of
 /// slices, then by work. The k-th sequence of `p` replaces the draw's k-th sequence, with the same storage options.
-/// Slices are matched by position. If a sequence of `p` has more slices than the sequence that it replaces, all
-/// additional slices replace the last slice, too. If the step gets shorter, a rank that would wait for inputs or memory
-/// runs later operations first (`order_dispatcher`). Empty if `p` and the draw have different numbers of sequences, if
-/// the order isn't executable, or if not enough memory can be freed.
+/// Slices are matched by position. The additional slices of a sequence in `p` all replace the last slice of the draw's
+/// sequence. A waiting rank runs later operations first if the step gets shorter (`order_dispatcher`). Empty if the
+/// numbers of sequences differ, if the order isn't executable, or if it lacks memory.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Computes the times of a schedule with the costs of this problem. The schedule was made for other costs, or for
-/// another draw of microbatches. Two orders are tried: the given order, and the order with the microbatches matched by
-/// the durations of their operations. The better order is used. A valid schedule is returned unchanged. Only the given
-/// order is tried if the problem has pairs or no factors. If neither order gives a valid schedule, returns the refusal
-/// of `retime`.
+/// another draw of microbatches. Two orders are tried: the given order, and one with the microbatches matched by their
+/// durations. The better order is used. A valid schedule is returned unchanged. Only the given order is tried if the
+/// problem has pairs or no factors. If neither order gives a valid schedule, returns the refusal of `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -55,8 +53,7 @@ struct drawn_order {
 namespace optpipe {
 namespace detail {
 
-/// A sequence of a draw: its first microbatch, the number of its slices, and the duration of all computations on these
-/// slices.
+/// A sequence of a draw: its first microbatch, number of slices, and total duration of computations.
 struct drawn_sequence {
     std::size_t first = 0;
     std::size_t slices = 0;
@@ -93,8 +90,8 @@ inline std::vector<double> microbatch_work(const problem& p) {
     return work;
 }
 
-/// For each microbatch of the draw, the microbatches of `p` that replace it. The last slice of a sequence in the draw
-/// may be replaced by several microbatches.
+/// For each microbatch of the draw, its replacements in `p`. The last slice of a sequence in the draw may be replaced
+/// by several microbatches.
 inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
     const auto from = ranked_sequences(of.slices, of.work);
     const auto to = ranked_sequences(slices_of(p), microbatch_work(p));
@@ -115,8 +112,8 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-/// The draw for which the schedule was made, reconstructed from the durations of its operations. The draw has the
-/// sequences of `p`. Empty if the graphs differ in stages or microbatches.
+/// The draw for which the schedule was made, judging by the durations of its operations. The draw has the sequences of
+/// `p`. Empty if the graphs differ in stages or microbatches.
 inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
@@ -129,7 +126,7 @@ inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     return of;
 }
 
-/// Whether `p` has all operations of the order and as many sequences as the draw, and no sequence of the draw is empty.
+/// Whether `p` has all operations of the order and equally many sequences, and the draw has no empty sequence.
 inline bool is_like(const problem& p, const drawn_order& of) {
     const auto is_known = [&](const operation& op) {
         return op.stage.position() < p.graph.stages() && op.microbatch.position() < of.work.size() &&

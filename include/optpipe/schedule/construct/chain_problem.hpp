@@ -40,8 +40,8 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
-/// Whether each pair of operations in the chain represents one pair in the problem. True if there are no slices, and
-/// each backward is a B.
+/// Whether each pair of operations in the chain represents one pair in the problem. True without slices, if each
+/// backward is a B.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
     return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
         return c.gradients == gradient_kind::full;
@@ -50,10 +50,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(
 
 } // namespace detail
 
-/// The problem that replaces `p` for builders that only support plain problems. The stages form a chain in their order,
-/// and each of `sequences` sequences becomes one microbatch with the mean costs of a sequence. The memory of attention
-/// keys and values, and the memory that edges hold, are left out. The result is plain, but may have pairs. The pairs of
-/// `p` are kept if each pair in the chain stands for one pair in `p`.
+/// The problem that replaces `p` for builders that only support plain problems. The stages form a chain in their order.
+/// Each of `sequences` sequences becomes one microbatch with mean costs. The memory of edges, attention keys and values
+/// is left out. The result is plain, but may have pairs. The pairs of `p` are kept if each pair in the chain stands for
+/// one pair of `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] problem chain_problem(const basic_problem<Graph>& p, std::size_t sequences) {
     auto chain = to_problem(p);
@@ -82,9 +82,9 @@ template <class Visit> void for_each_slice(operation of, const std::vector<micro
     }
 }
 
-/// Converts an order of `chain_problem` to an order of `p`. Each operation of a sequence becomes one operation on each
-/// slice of the sequence (`for_each_slice`). The converted order respects all edges and groups, because each edge leads
-/// to a later stage, and all forwards of a microbatch come before its gradients.
+/// Converts an order of `chain_problem` to an order of `p`. Each operation of a sequence becomes one operation per
+/// slice (`for_each_slice`). The order respects all edges and groups: each edge leads to a later stage, and all
+/// forwards of a microbatch come before its gradients.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> order_of_slices(const basic_problem<Graph>& p,
                                                  const std::vector<std::vector<microbatch>>& sequences,

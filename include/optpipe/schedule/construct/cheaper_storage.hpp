@@ -35,8 +35,8 @@ public:
     [[nodiscard]] const optpipe::order& order() const { return order_; }
     /// The storage option that each cell uses.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
-    /// The cheaper options of a cell, the cheapest first. An option is cheaper than the option in use if its work or
-    /// its transfers take less time, and neither takes more time.
+    /// The cheaper options of a cell, the cheapest first. An option is cheaper if its work or its transfers take less
+    /// time, and neither takes more.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
@@ -76,7 +76,7 @@ private:
         std::vector<std::vector<std::vector<std::size_t>>>(p_->graph.stages());
 };
 
-/// Finds cheaper storage options for the stashes of one rank, such that every other operation keeps its start. Removed
+/// Finds cheaper storage options for the stashes of one rank without moving the start of any other operation. Removed
 /// operations leave gaps. Stashes that are no longer dropped or offloaded must fit on the device.
 class storage_in_place {
 public:
@@ -103,7 +103,7 @@ public:
     }
 
 private:
-    /// An operation, and the indices of the memory changes at its start and at its end.
+    /// An operation, and the indices of the memory changes at its start and end.
     struct placed {
         operation op{};
         std::size_t start = 0;
@@ -121,8 +121,7 @@ private:
     };
     using steps = bounded_vector<step, 2 * all_operation_kinds.size()>;
 
-    /// Numbers all memory changes in the order of time, releases first, and returns the memory in use after each of
-    /// them.
+    /// Numbers all memory changes by time, releases first, and returns the memory in use after each change.
     std::vector<memory_size> place(std::vector<timed_operation> own) {
         std::sort(own.begin(), own.end(), [](const timed_operation& a, const timed_operation& b) {
             return std::pair{a.op.stage, a.op.microbatch} < std::pair{b.op.stage, b.op.microbatch};
@@ -163,16 +162,15 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether `option` can replace `other` in a schedule. `other` must have all operations of `option`, none of them
-    /// shorter, and transfers that are at least as large.
+    /// Whether `option` can replace `other` in a schedule. `other` must have all operations of `option`, and none may
+    /// be shorter or transfer less.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;
         return other.transfer && option.transfer_size <= other.transfer_size &&
                option.transfer->offload <= other.transfer->offload && option.transfer->reload <= other.transfer->reload;
     }
-    /// The additional memory of a cell after each of its memory changes, if its option becomes `after` instead of
-    /// `before`.
+    /// The memory that a cell needs in addition after each of its memory changes, if `after` replaces `before`.
     [[nodiscard]] steps steps_between(std::span<const placed> cell, const storage_option& before,
                                       const storage_option& after) const {
         const auto& costs = p_.costs[cell.front().op.stage];
@@ -198,7 +196,7 @@ private:
     memory_levels levels_;
 };
 
-/// Takes cheaper storage options for as many stashes of a schedule as its objective allows.
+/// Takes cheaper storage options for as many stashes as the objective allows.
 class storage_reduction {
 public:
     storage_reduction(const problem& p, const schedule& given, std::size_t effort, stop_check stop)
@@ -228,8 +226,8 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes at once. If not all changes are possible together, each half of them is tried separately.
-    /// Halving takes few trials if nearly all changes are possible.
+    /// Applies all changes at once. If the changes aren't possible together, each half is tried separately. Halving
+    /// takes few trials if nearly all changes are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;
@@ -263,10 +261,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers of a stash are
-/// unnecessary if the stash fits on the device without them, and all other operations can start at the same times. The
-/// objective is no higher, because the remaining operations start no later. O(n log n). `stop` is polled between ranks.
-/// Once `stop` returns true, the schedule is returned as it is.
+/// A valid schedule without unnecessary recomputation and transfers. Removes the recomputation and transfers of a stash
+/// that fits on the device, if all other operations keep their starts. The objective is no higher, because the
+/// remaining operations start no later. O(n log n). `stop` is polled between ranks. Once `stop` returns true, the
+/// schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -280,10 +278,8 @@ private:
     return timed && objective_of(p, *timed) <= objective_of(p, s) ? *std::move(timed) : s;
 }
 
-/// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
-/// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. A schedule found by a search for the least objective often uses more expensive storage options than it
-/// needs.
+/// Like `with_cheaper_storage_in_place`, but operations may move while the objective is no higher. Stashes get the
+/// cheapest storage options with no more recomputation and transfers than before.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is used up, or `stop` returns true, the cheapest schedule found is returned.

@@ -9,13 +9,12 @@
 
 namespace optpipe {
 
-/// The largest number of distinct pairs on a rank. Two pairs are the same if they have the same stage of the forward,
-/// the same stage of the backward and the same kind of backward. A compiler makes one graph for all pairs that are the
-/// same.
+/// The largest number of distinct pairs on a rank. Pairs are the same if they agree in the stage of the forward, the
+/// stage of the backward and the kind of the backward. A compiler makes one graph for all equal pairs.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// Splits some of a schedule's pairs. Each rank keeps the `limit` distinct pairs that save most time in `s`. All other
-/// pairs are split: the forward runs before the backward. Contract: `s` is valid.
+/// Splits some of a schedule's pairs. Each rank keeps the `limit` distinct pairs that save most time. All other pairs
+/// are split: the forward runs before the backward. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe
@@ -35,13 +34,12 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The stage of a pair's forward, the stage of its backward, and the kind of the backward. Pairs with the same key
-/// aren't distinct.
+/// The stages of a pair's forward and backward, and the kind of the backward. Pairs with the same key aren't distinct.
 using pair_key = std::tuple<stage, stage, operation_kind>;
 
 [[nodiscard]] inline pair_key key_of(const operation& f, const operation& b) { return {f.stage, b.stage, b.kind}; }
 
-/// For each rank and each key, the time that the schedule saves with all pairs of this key.
+/// For each rank and key, the time saved by all pairs with this key.
 [[nodiscard]] inline per_rank<std::map<pair_key, duration>> savings_of_pairs(const problem& p, const schedule& s) {
     per_rank<std::map<pair_key, duration>> saved(p.graph.ranks());
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
@@ -51,7 +49,7 @@ using pair_key = std::tuple<stage, stage, operation_kind>;
     return saved;
 }
 
-/// The keys of the pairs to keep, which are the `limit` keys per rank that save most time.
+/// The `limit` keys per rank that save most time.
 [[nodiscard]] inline std::vector<pair_key> keys_to_keep(const problem& p, const schedule& s, std::size_t limit) {
     std::vector<pair_key> kept;
     for (const auto& of_rank : savings_of_pairs(p, s)) {

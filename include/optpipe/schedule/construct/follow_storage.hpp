@@ -71,8 +71,8 @@ private:
 } // namespace detail
 
 /// The operations `given`, with the storage option `used[cell]` for each stage and microbatch. Transfers and
-/// recomputations that the option doesn't have are removed. Missing transfers and recomputations are inserted where
-/// they change least: an offload right after the forward, a reload and a recomputation right before the backward.
+/// recomputations that the option doesn't have are removed. Missing operations are inserted: an offload right after the
+/// forward, a reload and a recomputation right before the backward.
 template <pipeline_graph Graph, class Operations>
 [[nodiscard]] constexpr Operations follow_storage(const basic_problem<Graph>& p, const Operations& given,
                                                   const std::vector<std::size_t>& used) {

@@ -14,15 +14,14 @@ namespace optpipe {
 /// A list schedule that has every forward once and nothing else, for evaluation and inference. Each rank takes the
 /// forward that can start first. `preferred` decides ties. If the deepest stage is preferred, microbatches leave the
 /// rank early. If the shallowest stage is preferred, later ranks get work early. Microbatches are in FIFO order, and
-/// memory has no limit. The result isn't a valid schedule of the problem, because it has no backwards. Lower it with
+/// memory has no limit. The result isn't a valid schedule of the problem: it has no backwards. Lower it with
 /// `lowering_options::forward_only`. Takes O(S M log R) for S stages, M microbatches and R ranks.
 [[nodiscard]] schedule forward_schedule(const problem& p,
                                         forward_preference preferred = forward_preference::deepest_stage);
 
 /// The problem for forwards alone. No stage has a backward, and nothing is stashed, offloaded or recomputed. Attention
-/// keys and values remain until their sequence has left the stage. Data that an edge holds remains until the stage at
-/// the end of the edge has used the data. With this problem, schedules of forwards alone can be planned, measured and
-/// drawn like any other schedules.
+/// keys and values remain until their sequence has left the stage. The memory of an edge is held until the stage at its
+/// end has used the data.
 [[nodiscard]] problem forward_problem(problem p);
 
 /// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.

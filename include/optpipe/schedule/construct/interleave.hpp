@@ -14,14 +14,13 @@
 
 namespace optpipe {
 
-/// The compute operations of each rank, in the order in which the rank runs them. The extent is dynamic because gcc 12
-/// can't return an array of vectors in a constant expression.
+/// The compute operations of each rank, in their order. The extent is dynamic because gcc 12 can't return an array of
+/// vectors in a constant expression.
 using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done and which are ready, without regard to times. An operation is ready if its
-/// dependencies are done.
+/// Tracks done and ready operations, without times. An operation is ready if its dependencies are done.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
     /// Keeps a reference to the graph.
@@ -59,8 +58,8 @@ template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std:
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at position `at` of a lane, and one of its inputs that isn't done yet. If the position has a pair, the
-/// operation is the part that lacks an input. The input is empty if the operation or the pair is ready.
+/// The operation at position `at` of a lane, and one of its missing inputs. If the position has a pair, the operation
+/// is the part that lacks an input. The input is empty if the operation or the pair is ready.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>
 missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {
@@ -71,11 +70,10 @@ missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<oper
 
 } // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. The two operations of a pair are
-/// neighbours on their lane, and each waits for the inputs of both. Refused (`not_executable`) if the lanes wait for
-/// each other in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were
-/// done. The lanes are also refused if their number differs from the number of ranks, or if an operation's stage or
-/// microbatch isn't in the graph.
+/// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair are neighbours on
+/// their lane. A pair waits for the inputs of both parts. Refused (`not_executable`) if lanes wait for each other in a
+/// cycle. The refusal names a waiting rank, and the number of its operations that were done. Refused if the number of
+/// lanes isn't the number of ranks, or if an operation isn't in the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {

@@ -12,7 +12,7 @@ namespace optpipe::detail {
 
 /// Calls `run` with the backward of the forward `f`. The backward is I and W if it may be split, and if B isn't allowed
 /// or takes no less memory. Any other backward is B. `held` is the memory on the device when the backward starts. A
-/// stage that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
+/// stage without weight gradients gets no W, and a stage without gradients gets nothing.
 template <pipeline_graph Graph, class Run>
 constexpr void run_backward(const basic_problem<Graph>& p, const operation& f, memory_size held, const Run& run) {
     const auto gradients = p.costs[f.stage].gradients;
@@ -23,10 +23,9 @@ constexpr void run_backward(const basic_problem<Graph>& p, const operation& f, m
     if (split && has_weight) run(sibling(f, operation_kind::backward_weight));
 }
 
-/// Calls `run` with the operations of a sequence that runs alone, in their order. All forwards come first, each
-/// followed by its offload. Then all backwards come in reverse order, each preceded by its reload and its
-/// recomputation. `slices` are the microbatches of the sequence. `option_of(stage, microbatch)` is the storage option
-/// of a cell.
+/// Calls `run` with the operations of a sequence that runs alone. All forwards come first, each followed by its
+/// offload. All backwards follow in reverse, each after its reload and its recomputation. `slices` are the microbatches
+/// of the sequence. `option_of(stage, microbatch)` is the storage option of a cell.
 template <pipeline_graph Graph, class OptionOf, class Run>
 constexpr void run_alone(const basic_problem<Graph>& p, const std::vector<microbatch>& slices,
                          const OptionOf& option_of, const Run& run) {

@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The levels of a memory after each of its changes, in the order of time. Finds the highest level in a range, and
-/// raises all levels in a range, each in O(log n).
+/// The levels of a memory after each of its changes, by time. Takes O(log n) to find the highest level in a range, or
+/// to raise all levels in a range.
 class memory_levels {
 public:
     explicit memory_levels(const std::vector<memory_size>& levels) {
@@ -69,10 +69,9 @@ private:
     }
 
     std::size_t size_ = 1; ///< the number of leaves, a power of 2
-    /// The highest level below each node. The level includes the raises at the node and below it, but not the raises
-    /// above it.
+    /// The highest level below each node. Includes raises at the node and below, but not above.
     std::vector<memory_size> highest_{};
-    /// For each node, the amount by which all levels below it were raised together.
+    /// For each node, the amount by which all its levels were raised together.
     std::vector<memory_size> raised_{};
 };
 

@@ -14,8 +14,8 @@
 namespace optpipe::detail {
 
 /// Merges lanes with transfers into one order. The next operation is always the ready operation that starts first in
-/// `planned`. An operation that is missing in `planned` follows the previous operation on its lane. If the lanes wait
-/// for each other in a cycle, the order lacks the operations that can't run. O(n log R).
+/// `planned`. An operation that is missing in `planned` follows the previous operation on its lane. If lanes wait for
+/// each other in a cycle, the order lacks the operations that can't run. O(n log R).
 template <pipeline_graph Graph> class lane_merger {
 public:
     constexpr lane_merger(const Graph& g, const per_rank<std::vector<operation>>& lanes,

@@ -7,13 +7,12 @@
 
 namespace optpipe {
 
-/// Turns a forward and a backward that are neighbours on a rank into a pair if `overlaps` lists the pair and the step
-/// gets shorter. The result is a schedule of the same operations with other times, or `s` itself. Contract: `s` is
-/// valid.
+/// Merges neighbouring forwards and backwards into pairs listed in `overlaps` if the step gets shorter. The result has
+/// the same operations as `s` at other times, or is `s`. Contract: `s` is valid.
 ///
-/// Neighbours are merged on all ranks at once, in three ways: each forward is merged with the backward after it, with
-/// the backward before it, or with either of the two. Returns the best of the three resulting schedules and `s`. `stop`
-/// is polled before each of the three attempts. O(operations × ranks).
+/// Three ways are tried on all ranks at once: merge each forward with the next backward, with the previous backward, or
+/// with either. Returns the best of the three resulting schedules and `s`. `stop` is polled before each of the three
+/// attempts. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -34,10 +33,10 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Which neighbours are merged: those with the forward first, those with the backward first, or both.
+/// Which neighbours are merged: forward first, backward first, or both.
 enum class pair_order { forward_first, backward_first, any };
 
-/// The operations of each rank, and an order that merges them.
+/// The operations of each rank, which can be merged into one order.
 class rank_lists {
 public:
     rank_lists(const problem& p, const schedule& s) : p_{&p}, number_{p.graph}, lists_(p.graph.ranks()) {
@@ -63,8 +62,8 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair is split into its parts again if one part depends on the other through
-    /// operations in between.
+    /// Merges the lists into one order. A pair is split again if one part depends on the other through operations in
+    /// between.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);
@@ -93,8 +92,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair at the position of the second operation. An operation between the first and the
-    /// second comes before the pair, or after the pair if it has the stage and microbatch of the first.
+    /// Makes two operations a pair at the position of the second operation. Operations in between come before the pair,
+    /// except those with the stage and microbatch of the first operation.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -116,7 +115,7 @@ private:
     [[nodiscard]] static std::size_t width(const list_type& list, std::size_t at) {
         return list[at].is_paired && at + 1 < list.size() ? 2 : 1;
     }
-    /// Appends the next operation, or pair, of a list to the order if its inputs are done.
+    /// Appends the next operation or pair of a list to the order, if its inputs are done.
     bool advance(const list_type& list, std::size_t& at, order& to) {
         if (at == list.size()) return false;
         const auto end = at + width(list, at);
@@ -137,7 +136,7 @@ private:
         return ready;
     }
     [[nodiscard]] bool is_done(const operation& op) const { return done_[number_(op)] != 0; }
-    /// If one operation of the pair at position `at` is ready, splits the pair and puts the ready operation first.
+    /// Splits the pair at position `at` if one of its operations is ready, and puts this operation first.
     bool split(list_type& list, std::size_t at) {
         if (at == list.size() || width(list, at) == 1) return false;
         if (!is_ready(list[at]) && !is_ready(list[at + 1])) return false;
@@ -152,7 +151,7 @@ private:
     std::vector<unsigned char> done_{};
 };
 
-/// A schedule with its objective and, to decide ties, the mean end of its operations.
+/// A schedule with its objective. The mean end of the operations decides ties.
 struct timed_pairs {
     schedule made{};
     duration objective{};
@@ -162,7 +161,7 @@ struct timed_pairs {
         for (const auto& each : made.operations)
             mean_end += each.end.value() / static_cast<double>(made.operations.size());
     }
-    /// Whether this schedule is better than `other` by more than rounding.
+    /// Whether this schedule is better than `other` by more than `slack`.
     [[nodiscard]] bool is_better_than(const timed_pairs& other, duration slack) const {
         if (objective < other.objective - slack) return true;
         return objective <= other.objective + slack && mean_end < other.mean_end - slack.value();

@@ -13,14 +13,13 @@
 
 namespace optpipe::detail {
 
-/// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
+/// Places transfers without slots. Used if transfers of stages differ in time, or if links aren't busy.
 ///
-/// The first pass goes backwards in time. Every reload gets the latest start with which all reloads are in time on
-/// their engines and the link. The second pass goes forwards in time. An offload starts as soon as possible if it ends
-/// before the next reload on its engine (and, with half duplex, its link) starts. If an offload can't end before the
-/// next reload on its engine starts, the reload goes first. Among the stashes that could be offloaded, the stash that
-/// is needed last is offloaded next. Stashes that can't be reloaded in time stay on the device. O(n · (log n +
-/// members)) for n stashes.
+/// The first pass goes backwards in time. Every reload gets the latest start for which all reloads are in time on
+/// engines and link. The second pass goes forwards in time. An offload starts as soon as it can end before the next
+/// reload on its engine (and, with half duplex, its link). If an offload can't end in time, the next reload goes first.
+/// The next offload is the one whose stash is needed last. Stashes that can't be reloaded in time stay on the device.
+/// O(n · (log n + members)) for n stashes.
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.

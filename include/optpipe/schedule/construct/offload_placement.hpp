@@ -25,16 +25,15 @@ using cell_flags = std::vector<unsigned char>;
 /// How transfers are placed around the computations of a schedule.
 struct offload_placement {
     bool in_slots = true;
-    /// A stash stays on the device if the time between its forward and its gradient is shorter than this number of
-    /// round trips (transfers to the host and back).
+    /// A stash stays on the device if it is needed within this number of round trips to the host.
     double round_trips = 1.0;
     /// Among the microbatches that may be offloaded, every n-th is offloaded.
     std::size_t every = 1;
 };
 
 /// Finds transfers that leave the times of given computations unchanged. Only stashes in `may_offload` that can be
-/// reloaded in time get transfers. The transfers obey the rules for engines and links and, if placed without slots, the
-/// limits of host memory. The limits of device memory are ignored.
+/// reloaded in time get transfers. The transfers obey the rules for engines and links. Transfers without slots also
+/// obey the limits of host memory. The limits of device memory are ignored.
 template <pipeline_graph Graph> class offload_placer {
 public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,
@@ -85,8 +84,7 @@ private:
             }
         return transfer_pairs;
     }
-    /// Drops the transfer pairs that aren't in time, and places the remaining pairs again, until all remaining pairs
-    /// are in time.
+    /// Drops late transfer pairs and places all other pairs again, until none is late.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
         constexpr int most_rounds = 8; // seldom reached; afterwards, computations wait for pairs that aren't in time

@@ -15,13 +15,12 @@
 
 namespace optpipe::detail {
 
-/// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
-/// come earlier, and reloads later. If memory still doesn't suffice, more stashes are offloaded, beginning with those
-/// that are needed last. The order of the computations stays the same. A computation waits for all transfers that are
-/// moved before it.
+/// Moves a rank's computations and transfers so that the rank keeps its memory limit. Offloads come earlier, and
+/// reloads later. If memory is still short, more stashes are offloaded, the last needed first. The order of the
+/// computations stays the same. A computation waits for the transfers moved before it.
 template <pipeline_graph Graph> class memory_keeper {
 public:
-    /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.
+    /// `may_offload` flags stashes that may be offloaded even if the order keeps them.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
@@ -151,9 +150,8 @@ private:
         kept_ = make_room(stash(op), op) && kept_;
         reload(op);
     }
-    /// Appends a backward. The backward is full if three conditions hold: the weight stash exceeds the activation,
-    /// there is no room for the excess, and the problem has full backwards. In a problem without full backwards, B
-    /// becomes I and W.
+    /// Appends a backward. The backward is full if the weight stash exceeds the activation, the excess doesn't fit, and
+    /// the problem has full backwards. In a problem without full backwards, B becomes I and W.
     constexpr void backward(operation op) {
         const bool is_two = is_two_operations(p_, op);
         if (is_two) op.kind = operation_kind::backward_input;

@@ -34,18 +34,16 @@ template <pipeline_graph Graph>
 
 /// The effort of `offload_search`. Defaults without a source are not tuned.
 struct offload_search_parameters {
-    /// Number of rounds. Each round places transfers around the times of the previous round, and takes as long as the
-    /// first round.
+    /// Number of rounds. Each round places transfers around the times of the previous round.
     int most_rounds = 6;
     /// Limit on the number of operations examined. The default takes one or two seconds.
     std::size_t effort = 5'000'000;
-    /// A stash stays on the device if it is needed before this number of transfers to the host and back could end. The
-    /// published number 3 is tried first, then 1 if 3 takes too much memory.
+    /// A stash stays on the device if it is needed within this number of round trips to the host. The published number
+    /// 3 is tried first, then 1 if 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// Share by which a plan is made longer at first. The share is doubled until all allowed transfers are in time, or
-    /// until it exceeds `most_slowdown`. In a measurement, the best plans of 54 random problems were slowed down to
-    /// twice the length if transfers took two thirds of the step, and to 1.1 times the length if transfers took the
-    /// entire step.
+    /// Share by which a plan is made longer at first. The share doubles until all allowed transfers are in time, or
+    /// until it exceeds `most_slowdown`. Measured on the best plans of 54 random problems: the slowdown was a factor of
+    /// 2 if transfers took two thirds of the step, and 1.1 if they took the entire step.
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
     /// If nothing else fits, only every n-th stash is offloaded.
@@ -54,7 +52,7 @@ struct offload_search_parameters {
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
 /// nothing. If transfers without delay free too little memory, the search tries transfers that make computations wait.
-/// Transfers are placed again around the resulting times, as long as that improves the result.
+/// Transfers are placed again around the new times while the result improves.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
@@ -63,8 +61,8 @@ public:
             limited_ = limited_ || !p.memory_limit[r].is_unlimited();
     }
 
-    /// `stop` is polled between attempts and within them, but at least one order is tried. `abandon` also interrupts
-    /// the first attempt, so that there may be no result.
+    /// `stop` is polled between and within attempts, but one order is always tried. `abandon` also interrupts the first
+    /// attempt; there may be no result.
     constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);
@@ -108,10 +106,9 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If the stashes that stay
-    /// don't fit in memory, all stashes that can be reloaded in time are offloaded. If computations must wait for
-    /// transfers, only the order of a plan's operations matters, not their times. The plan is then slowed down until
-    /// the engines can do all transfers, which is better than dropping transfers.
+    /// As published, stashes that are needed within three round trips stay on the device. If the stashes on the device
+    /// don't fit, all stashes that can be reloaded in time are offloaded. If computations wait for transfers, the plan
+    /// is slowed down until all transfers are in time.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
@@ -207,7 +204,7 @@ private:
         best_peak_ = peak;
     }
 
-    /// An order that fits in host memory is better than any order that exceeds it.
+    /// Any order that fits in host memory is better than one that doesn't.
     constexpr void consider_nearest(basic_order<Graph> candidate, const refusal& why) {
         const bool keeps_host = why.reason == refusal_reason::over_memory;
         const auto lack = why.needed - why.limit;

@@ -9,9 +9,9 @@
 
 namespace optpipe::detail {
 
-/// The slots of the ranks on one link, all as long as the longest transfer. In each period, a rank has one slot for an
-/// offload and one slot for a reload. All ranks have the same period. If the engines or the link forbid simultaneous
-/// transfers, slots don't overlap.
+/// The slots of the ranks on one link. All slots are as long as the longest transfer. In each period, a rank has one
+/// slot for an offload and one for a reload. All ranks have the same period. If the engines or the link forbid
+/// simultaneous transfers, slots don't overlap.
 struct slot_pattern {
     duration length{};
     std::size_t members = 1;
@@ -41,10 +41,10 @@ constexpr double rounded_down(double value) {
     return truncated > value ? truncated - 1.0 : truncated;
 }
 
-/// Places transfers as PipeOffload does (Wan et al., 2025, section 5): every rank alternates between a slot for an
-/// offload and one for a reload. An offload takes the first slot after its forward, and a reload takes the last slot
-/// before its gradient. Slots may stay empty. Slots begin when the first stash may be offloaded. If a transfer finds no
-/// slot, its pair isn't in time (`transfer_pair::is_in_time`). Contract: transfers take time.
+/// As in PipeOffload (Wan et al., 2025, section 5), every rank alternates between slots for offloads and reloads. An
+/// offload takes the first slot after its forward. A reload takes the last slot before its gradient. Slots may stay
+/// empty. Slots begin when the first stash may be offloaded. If a transfer finds no slot, its pair isn't in time
+/// (`transfer_pair::is_in_time`). Contract: transfers take time.
 OPTPIPE_CONSTEXPR void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
                                       duration slack) {
     const auto period = pattern.period();

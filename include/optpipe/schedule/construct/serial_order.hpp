@@ -20,11 +20,10 @@
 namespace optpipe {
 namespace detail {
 
-/// Storage options for sequences that run one after the other. Every sequence runs all its forwards, then its gradients
-/// in reverse. During a cell's forward and during its backward, the only other stashes on the rank thus belong to
-/// earlier cells. Options are chosen cell by cell. Each cell gets the option that leaves the least memory on the device
-/// among the options that fit. If host memory is unlimited and some choice of options fits on the device, the options
-/// chosen here fit, too.
+/// Storage options for sequences that run one at a time. Every sequence runs all its forwards, then its gradients in
+/// reverse. While a cell runs, the other stashes on the rank belong to earlier cells. Options are chosen cell by cell.
+/// Each cell gets the fitting option that leaves the least memory on the device. If host memory is unlimited and some
+/// choice of options fits on the device, the options chosen here fit, too.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     constexpr explicit single_sequence_storage(const basic_problem<Graph>& p)
@@ -80,7 +79,7 @@ private:
         on_device_[r] += factor * best->left_on_device();
         on_host_[r] += factor * best->transfer_size;
     }
-    /// The most memory that the rank holds during the cell's operations, without the stashes of other cells.
+    /// The most memory during the cell's operations, without other cells' stashes.
     [[nodiscard]] constexpr memory_size needed(stage s, microbatch m, const storage_option& o) const {
         const auto factor = p_->microbatches.factors(s, m).memory;
         const auto& own = cells_[at(s, m)];
@@ -96,8 +95,8 @@ private:
     per_rank<memory_size> on_host_{};
 };
 
-/// The serial order: one sequence runs after the other (`run_alone`). `option_of(stage, microbatch)` is the storage
-/// option of a cell.
+/// The serial order: sequences run one at a time (`run_alone`). `option_of(stage, microbatch)` is the storage option of
+/// a cell.
 template <pipeline_graph Graph, class OptionOf>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p, const OptionOf& option_of) {
     basic_order<Graph> result{p.graph, {}};
@@ -126,7 +125,7 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// The serial order with the options of `least_memory` or, if the problem isn't plain, of `single_sequence_storage`.
+/// The serial order with the options of `least_memory`, or of `single_sequence_storage` if the problem isn't plain.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     return is_plain(p) ? one_at_a_time(p, least_memory(p))

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// One storage option for all microbatches of each stage, as an index among the options of the stage.
+/// For each stage, the index of the storage option of all its microbatches.
 template <auto Stages> using storage_by_stage = per_stage<std::size_t, Stages>;
 
 /// The storage option named `name`, if the stage has it.
@@ -61,15 +61,14 @@ template <pipeline_graph Graph>
 /// How a classic problem represents one storage option of a stage. A classic problem supports only kept and offloaded
 /// stashes.
 struct uniform_storage {
-    /// The index of the stage's storage option that the classic problem uses for kept stashes, and the index of the
-    /// option that it uses for offloaded stashes.
+    /// The indices of the options that stand for kept stashes and for offloaded stashes in the classic problem.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the options `kept` and `offloaded` differ only by a transfer of all memory that the forward leaves, so
-    /// that the classic problem has the times of this transfer.
+    /// Whether `offloaded` is `kept` plus a transfer of everything held. The classic problem then has the times of this
+    /// transfer.
     bool may_offload = false;
-    /// Whether the represented option has transfers that the classic problem lacks: an offload right after the forward,
-    /// and a reload right before the stash is needed.
+    /// Whether the option has transfers that the classic problem lacks: right after the forward, and right before the
+    /// stash is needed.
     bool always_transfers = false;
 
     friend constexpr bool operator==(const uniform_storage&, const uniform_storage&) = default;
@@ -93,18 +92,18 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem (`is_described_by_costs`) with the storage options `options`, for builders that only support kept
-/// and offloaded stashes. `with_storage` turns any valid order of the classic problem into a valid order of `p`. The
-/// operations of this order end no later than in the classic problem, unless a transfer waits for memory.
+/// A classic problem (`is_described_by_costs`) for builders that only support kept and offloaded stashes. Stage s uses
+/// the option `options[s]`. `with_storage` turns any valid order of the classic problem into a valid order of `p`.
+/// Operations end no later than in the classic problem, unless a transfer waits for memory.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` becomes the activation. Both replacements are exact.
-/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient.
-/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer.
+/// - `recompute` also lengthens the gradient, as it runs right before.
+/// - A transfer of everything held becomes the classic transfer if the stage has this option without a transfer, too.
 ///   The builder then decides for each microbatch whether to offload.
-/// - If a transfer doesn't become the classic transfer, the amount that it moves is removed from the activation.
-/// - The memory limit of a rank is lowered by the most that a recomputation or reload adds to a stash in use.
+/// - For any other transfer, the moved amount is removed from the activation.
+/// - A rank's memory limit falls by the most that a recomputation or reload adds to a stash in use.
 ///   A negative limit means that not even one microbatch fits.
-/// - Host limits are ignored, so `simulate` may refuse the order because of a host limit.
+/// - Host limits are ignored, so `simulate` may refuse the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
                                                              const storage_by_stage<Graph::stage_extent>& options) {
@@ -126,15 +125,15 @@ template <pipeline_graph Graph>
     return classic;
 }
 
-/// One storage option for all microbatches of each stage, and its name.
+/// A storage option for all microbatches of each stage, and its name.
 template <auto Stages> struct uniform_choice {
     bounded_text<32> name{};
     storage_by_stage<Stages> options{};
 };
 
-/// The options that every stage has, and for which `uniform_problem` gives different problems. If two options differ
-/// only by a transfer, the builder decides about the transfer, and only the first option is listed. If builders support
-/// the problem as it is, the only choice is `keep`.
+/// The options that all stages have and that give different results of `uniform_problem`. If options differ only by a
+/// transfer, the first is listed, and the builder decides about the transfer. If builders support the problem as it is,
+/// the only choice is `keep`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
 uniform_choices(const basic_problem<Graph>& p) {
@@ -170,8 +169,8 @@ template <pipeline_graph Graph>
     return {classic.graph, follow_storage(p, classic.operations, used)};
 }
 
-/// The schedule of a builder in which all microbatches of a stage use the same storage option, such as 1F1B with full
-/// recomputation. The builder gets `uniform_problem` instead of `p`.
+/// The schedule of a builder with one storage option per stage, such as 1F1B with full recomputation. The builder gets
+/// `uniform_problem` instead of `p`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
@@ -197,9 +196,8 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule that the builder makes with one storage option that every stage has. If no option gives a
-/// schedule, returns the refusal with the smallest lack of memory. After a stop request, returns the best schedule
-/// found by then.
+/// The builder's best schedule with one storage option for all stages. If no option gives a schedule, returns the
+/// refusal with the smallest lack of memory. After a stop request, returns the best schedule found by then.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

@@ -20,17 +20,16 @@
 namespace optpipe {
 namespace detail {
 
-/// The order of a step in which every microbatch repeats the operations of the previous microbatch one period later.
-/// The planned start times of the first microbatch's operations determine the order and the memory, but not the final
-/// times.
+/// A step in which each microbatch repeats the operations of the previous one a period later. The planned starts of the
+/// first microbatch determine the order and the memory, but not the final times.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
         : p_{p}, slots_(2 * p.graph.stages()),
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. If memory remains, microbatches start
-    /// earlier, with at most R microbatches in flight, as in 1F1B. Contract: one microbatch at a time fits in memory.
+    /// The period is the work of the busiest rank, if memory allows. With more memory, microbatches start earlier, but
+    /// at most R are in flight, as in 1F1B. Contract: one microbatch at a time fits in memory.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // number of halvings; 20 halvings reach a millionth
         const auto path = nominal_end(1.0);
@@ -48,7 +47,7 @@ public:
             return order();
         }
         auto too_short = period;
-        period = 2.0 * path; // with this period, microbatches run one after the other
+        period = 2.0 * path; // with this period, microbatches run one at a time
         for (int i = 0; i < steps; ++i) {
             const auto middle = 0.5 * (too_short + period);
             (place(middle, 1.0) ? period : too_short) = middle;
@@ -156,8 +155,8 @@ private:
 
 namespace detail {
 
-/// The problem in which all microbatches of a stage use its option in `options`, and nothing is offloaded. Empty if an
-/// option always offloads, or if the memory is too small for a single microbatch.
+/// The problem in which each stage uses its option in `options`, and nothing is offloaded. Empty if an option always
+/// offloads, or if one microbatch doesn't fit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
@@ -173,9 +172,9 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 } // namespace detail
 
 /// An order from which a search may start, found in the time of a sort. Nothing is offloaded. Microbatches start at
-/// equal intervals, and as many are in flight as fit in memory. Microbatches use the storage option with the least
-/// recomputation among those that all stages have and that fit. If no common option fits, the order is `one_at_a_time`.
-/// The order is valid if `fits_one_at_a_time(p)` is true.
+/// equal intervals. As many are in flight as fit in memory. Microbatches use the option with the least recomputation
+/// that all stages have and that fits. If no common option fits, the order is `one_at_a_time`. The order is valid if
+/// `fits_one_at_a_time(p)` is true.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank& least) {

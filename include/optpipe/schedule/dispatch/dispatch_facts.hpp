@@ -19,13 +19,12 @@ template <pipeline_graph Graph> struct dispatch_facts {
 
     microbatch_paths<stages_extent> paths;
     per_rank<bounded_vector<stage, stages_extent>, ranks_extent> stages;
-    /// For each rank, the ranks that share its host link, the rank itself included.
+    /// For each rank, all ranks on its host link, including itself.
     per_rank<bounded_vector<rank, ranks_extent>, ranks_extent> link_mates;
     per_stage<offload_decision, stages_extent> decision;
     /// Position of each stage among the stages of its rank, longest lifespan first.
     per_stage<std::size_t, stages_extent> lifespan_place;
-    /// The stages whose stashes must be offloaded even for a single microbatch, and the host memory that these stashes
-    /// take on each rank.
+    /// The stages that must offload even a single microbatch, and the host memory that their stashes take per rank.
     per_stage<unsigned char, stages_extent> must_leave;
     per_rank<memory_size, ranks_extent> host_for_must;
     per_rank<memory_size, ranks_extent> least;

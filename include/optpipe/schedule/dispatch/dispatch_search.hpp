@@ -31,9 +31,9 @@ public:
         }
         return value;
     }
-    /// Offers a schedule that lists its operations in their order and starts each of them as early as possible. Returns
-    /// the objective of the schedule. Only a schedule that seems to be the best is simulated once more. The result is
-    /// unlimited if `simulate` refuses the schedule.
+    /// Offers a schedule in which each operation starts as early as its order allows. Returns the objective of the
+    /// schedule. Only a schedule that seems to be the best is simulated once more. The result is unlimited if
+    /// `simulate` refuses the schedule.
     constexpr duration offer_earliest(const basic_schedule<Graph>& earliest) {
         const auto value = objective_with_late_warm_up(*p_, earliest);
         return value < value_ ? offer(listed_order(earliest)) : value;
@@ -49,15 +49,14 @@ private:
     duration value_ = duration::unlimited();
 };
 
-/// The values that `dispatch_search` tries. For each parameter, the values cover the range, and are denser where
+/// The values that `dispatch_search` tries. The values of each parameter cover its range, and are denser where
 /// schedules change most. The values are set by hand, are the same for every problem, and aren't tuned.
 struct dispatch_search_parameters {
-    /// Values for the first trials, which combine depths, offload shares and stagings, because these parameters
-    /// interact most.
+    /// The first trials combine depths, offload shares and stagings, which interact most.
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// After the joint trials, the values of each parameter are tried separately, as long as the schedule gets better.
+    /// Later trials change one parameter at a time, as long as the schedule gets better.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, dispatch_options::no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
@@ -65,16 +64,15 @@ struct dispatch_search_parameters {
     std::array<double, 5> weight_fits{0.0, 0.25, 0.5, 0.75, 1.0};
     std::array<double, 3> forward_waits{0.0, 0.5, 1.0};
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
-    /// Number of trials that are made even if the effort is used up, because a schedule is needed.
+    /// Number of trials made even without effort left, as a schedule is needed.
     std::size_t least_trials = 8;
-    /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
+    /// After this number of trials in a row without gain, the walk restarts from the tuned parameters. With a larger
     /// number, a walk goes farther from the tuned parameters, and fewer changes are tried twice.
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
-    /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
-    /// `depth_quarters` and the three members below each give the number of values to draw from, beginning with the
-    /// least value.
+    /// The walk draws depths from 1, 1.25, 1.5, …, shares from 0, 0.25, 0.5, …, and integers for stagings and leads.
+    /// `depth_quarters` and the next three members count the values to draw from, least first.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
@@ -82,9 +80,8 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step. The search first changes the dispatcher's
-/// parameters one after the other, as long as the step gets shorter. The search then makes random exceptions to the
-/// dispatcher's rules, and keeps an exception unless the step gets longer. `stop` is polled between runs and within
-/// them.
+/// parameters one at a time, while the step gets shorter. Random exceptions to the dispatcher's rules follow. An
+/// exception is kept unless the step gets longer. `stop` is polled between runs and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -101,7 +98,7 @@ public:
         }
         const auto parameters = options_;
         const auto settled = value_;
-        // Exceptions lead into local optima, so after many failures the walk restarts from the parameters alone.
+        // After many failures, the walk leaves its local optimum and restarts from the parameters alone.
         while (!exhausted()) {
             options_ = parameters;
             value_ = settled;

@@ -18,13 +18,12 @@
 namespace optpipe {
 
 /// Simulates a step in which every rank starts the best operation that is ready. Gradients come first, then forwards
-/// that the memory allows, and then weight gradients in the remaining time. Microbatches are in FIFO order on every
-/// stage.
+/// that fit in memory, and then weight gradients. Microbatches are in FIFO order on every stage.
 ///
-/// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
-/// microbatches in flight can still be finished in order. Each microbatch in flight may use the memory that earlier
-/// microbatches release (the banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes
-/// are only kept or offloaded as a whole (`is_described_by_costs`).
+/// Never deadlocks if one microbatch at a time fits. A stash gets memory only if the microbatches in flight can still
+/// be finished in order. Each microbatch in flight may use the memory that earlier microbatches release (the banker's
+/// algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded as a
+/// whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -100,8 +99,8 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// For each microbatch, the memory that it occupies on the device (`held`), and the additional memory that it
-        /// needs in the worst case.
+        /// The memory that each microbatch occupies on the device (`held`), and the memory that it may need in addition
+        /// (`lacking`).
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};
@@ -200,11 +199,11 @@ private:
                                                   fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
-    /// Memory that a backward needs in addition to the stash, whether the backward is split or full.
+    /// The most memory that a backward needs in addition to the stash, split or full.
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
-    /// Keeps the stash of `gradient` on the device, because the gradient starts before the stash is offloaded.
+    /// Keeps the stash of `gradient` on the device, as the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -265,7 +264,7 @@ private:
 
     // The functions below check the memory.
 
-    /// Whether the forward may start now, and whether its stash is to be offloaded.
+    /// Whether the forward may start now, and whether to offload its stash (`leaves`).
     constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {
         if (!fits(r, costs(s).activation)) return false;
         if (!careful_) return true;
@@ -307,7 +306,7 @@ private:
     constexpr duration expected_gradient(stage s, std::size_t m) const {
         return std::max(queued_gradient(s, m), reachable_gradient(s, m));
     }
-    /// Estimates when a gradient starts, from the gradients of its stage that come before it.
+    /// Estimates the start of a gradient from the earlier gradients of its stage.
     constexpr duration queued_gradient(stage s, std::size_t m) const {
         return now() + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }
@@ -355,7 +354,7 @@ private:
             if (stays(at(s, m))) total += costs(s).activation;
         return total;
     }
-    /// The additional memory that the microbatch needs, in the worst case, until it is finished on this rank.
+    /// The most memory that the microbatch still needs until it is finished on this rank.
     constexpr memory_size lacking_for(rank r, std::size_t m) const {
         const auto& stages = facts_->stages[r];
         memory_size level{};
@@ -375,7 +374,7 @@ private:
         }
         return peak;
     }
-    /// Whether all microbatches in flight can still be finished, one after the other, after this stash is added.
+    /// Whether all microbatches in flight can still be finished one by one after this stash is added.
     constexpr bool safe_with(rank r, stage s, std::size_t m, stash then) {
         const auto& state = ranks_[r];
         if (limit(r).is_unlimited()) return true;
@@ -439,7 +438,7 @@ private:
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
-            // A reload may wait for another gradient, and is reconsidered when that gradient ends.
+            // A reload that waits for another gradient is reconsidered when that gradient ends.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
                 step_.wake(r, ranks_[r].gate = gate);

@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// One pass over a schedule without transfers. From the first gap to the last, each gap is filled with the first later
-/// operation of its rank that is ready, fits into the gap, and keeps the memory within the budget.
+/// One pass over a schedule without transfers. Each gap gets the first later operation of the rank that is ready, fits,
+/// and keeps the memory within the budget.
 template <pipeline_graph Graph> class gap_filler {
 public:
     constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
@@ -59,7 +59,7 @@ private:
         memory_size held{};
         duration free{};
         for (std::size_t i = 0; i < own.size(); ++i) {
-            // The time before the first operation isn't a gap, because a rank may start late.
+            // The time before the first operation isn't a gap: a rank may start late.
             if (i > 0 && own[i].start - free > time_slack_) {
                 const auto found = candidate(r, i, free, held);
                 if (found < own.size()) {
@@ -74,9 +74,9 @@ private:
         }
         return moved;
     }
-    /// The first operation, from the i-th on, that can run in the gap before the i-th operation. Only the next
-    /// operation of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F,
-    /// I and W of four microbatches).
+    /// The index of the first operation, from i on, that can run in the gap before operation i. Only the next operation
+    /// of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F, I and W of
+    /// four microbatches).
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
@@ -124,10 +124,10 @@ private:
 
 } // namespace detail
 
-/// Pulls operations ahead into the gaps of a schedule. The schedule has no transfers, and starts each operation as
-/// early as its order allows. Passes are repeated until the step gets no shorter, or the filling is stopped. Pulling
-/// never makes a rank exceed its budget. The result lists its operations in an order that respects all dependencies.
-/// Contract: as for `lane_timer`.
+/// Pulls operations ahead into the gaps of a schedule. The schedule has no transfers. Each operation starts as early as
+/// its order allows. Passes are repeated until the step gets no shorter, or the filling is stopped. Pulling never makes
+/// a rank exceed its budget. The result lists its operations in an order that respects all dependencies. Contract: as
+/// for `lane_timer`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_schedule<Graph> fill_gaps(const basic_problem<Graph>& p, basic_schedule<Graph> given,
                                                         const per_rank<memory_size, Graph::rank_extent>& budget,

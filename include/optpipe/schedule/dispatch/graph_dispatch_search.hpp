@@ -32,8 +32,8 @@ struct graph_dispatch_search_parameters {
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
-    /// mean logarithm of the factors is about 0, so that the depth doesn't drift. One of every `changes_per_draw`
-    /// changes sets the depth to one of `depths`.
+    /// mean logarithm of the factors is about 0, to avoid drift. One in `changes_per_draw` changes sets the depth to
+    /// one of `depths`.
     double least_factor = 0.78;
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
@@ -42,16 +42,16 @@ struct graph_dispatch_search_parameters {
     std::size_t weights_drawn = 6;
     /// Weight of changes that move a sequence, if sequences differ. All other kinds of changes have the weight 1.
     std::size_t moves_of_sequences = 4;
-    /// Weight of changes that avoid a pair or let it start, if the problem has pairs. Not tuned. On 28 drawn problems
-    /// with pairs, orders are 1 % shorter in the mean with changes of avoided pairs and waits (equal effort).
+    /// Weight of changes that forbid or allow a pair, in problems with pairs. Not tuned. On 28 drawn problems with
+    /// pairs, changes of avoided pairs and waits shorten orders by 1 % in the mean (equal effort).
     std::size_t changes_of_avoided = 2;
     /// A random change draws the longest wait from `least_wait` to `least_wait + wait_range`. Values below 0 count as
-    /// 0, so that often nothing waits. Not tuned.
+    /// 0, and then nothing waits. Not tuned.
     double least_wait = -1.0;
     double wait_range = 3.0;
-    /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
-    /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
-    /// % shorter in the mean than without annealing. Without annealing, changes for the worse are undone.
+    /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. Annealing made
+    /// orders 0.7 % shorter in the mean on sixteen random problems, eight with slices and eight with unequal
+    /// microbatches (2500 trials, four seeds). Without annealing, changes for the worse are undone.
     double first_temperature = 2e-3;
     double last_temperature = 1e-4;
     /// Number of trials in one round of annealing, if enough trials are left. The temperature falls during the round.
@@ -60,9 +60,8 @@ struct graph_dispatch_search_parameters {
 };
 
 /// Searches for the run of a `graph_dispatcher` that gives the shortest step. The search first tries all combinations
-/// of the dispatcher's parameters, and then uses simulated annealing. Each step of the annealing changes one thing at
-/// random: a parameter, the order of sequences, the pairs that may start, or a stage's storage option or number of
-/// microbatches in flight.
+/// of the dispatcher's parameters, and then uses simulated annealing. Each step changes one thing at random: a
+/// parameter, the order of sequences, the allowed pairs, a stage's storage option, or its microbatches in flight.
 template <pipeline_graph Graph> class graph_dispatch_search {
 public:
     /// `trials` is the number of runs of the dispatcher.
@@ -91,9 +90,8 @@ public:
         while (left_ > 0 && !stop_())
             anneal(best, value);
     }
-    /// A search for a short time. Tries the values of one parameter after the other, not all combinations, and then
-    /// anneals. In the first trial, microbatches enter in the order `entering`, in which slices of one sequence follow
-    /// one another. `entering` may come from a good plan for another draw of the microbatches.
+    /// A search for a short time. Tries the values of one parameter at a time, and then anneals. The first trial uses
+    /// the order `entering`, in which slices of one sequence are consecutive.
     void run_from(std::vector<microbatch> entering) {
         if (!can_run_) return;
         auto best = first_without_offloads();
@@ -123,7 +121,7 @@ public:
 private:
     enum class change_kind { further, weights, depth, careful, storage, sequence, pairs, avoided, wait };
 
-    /// One round of simulated annealing, which starts from `best`.
+    /// One round of simulated annealing from `best`.
     void anneal(graph_dispatch_options& best, duration& best_value) {
         const auto trials = static_cast<double>(std::min(left_, with_.trials_of_round));
         const double ratio = with_.last_temperature / with_.first_temperature;
@@ -142,15 +140,15 @@ private:
             best = now;
         }
     }
-    /// Like `first_options`, but with each stage's first storage option that doesn't offload.
+    /// Like `first_options`, but without offloads: each stage has its first option that doesn't offload.
     graph_dispatch_options first_without_offloads() const {
         auto first = first_options(*p_);
         for (std::size_t s = 0; s < options_.size(); ++s)
             first.storage[s] = options_[s].front();
         return first;
     }
-    /// Tries one careful run with the first storage options, and another with the options that hold least. Careful runs
-    /// hardly ever get stuck, so a first order that uses the memory well is usually found here.
+    /// Tries two careful runs: with the first storage options, and with the options that hold least. Careful runs
+    /// seldom get stuck, and usually give a good first order.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
@@ -164,14 +162,13 @@ private:
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
     }
-    /// Tries all combinations of the parameters with three orders of sequences (as given, shortest first, longest in
-    /// the middle). All stages use the storage option with the same number, and every number is tried. A run that gets
-    /// stuck is repeated as a careful run. With the longest sequences in the middle, orders were 1.4 % shorter in the
-    /// mean than with the longest sequences first (1200 and 1500 trials on 35 draws of unequal microbatches in 7
-    /// settings). The longest sequences in the middle gained 5 to 8 % in v pipelines with loose memory limits, and lost
-    /// 2 % in the worst setting. On 60 problems, repeating stuck runs at once was compared with a search in which all
-    /// careful runs came last. After 0.3 s, repetition at once gave orders that were 1.8 % shorter (five shorter, none
-    /// longer), and after 1 s, equal orders.
+    /// Tries all combinations of the parameters with three orders of sequences: as given, shortest first, longest in
+    /// the middle. All stages use the storage option with the same number, and every number is tried. A run that gets
+    /// stuck is repeated as a careful run. With the longest in the middle, orders were 1.4 % shorter in the mean than
+    /// with the longest first (1200 and 1500 trials on 35 draws of unequal microbatches in 7 settings). The gain was 5
+    /// to 8 % in v pipelines with loose memory limits, and −2 % in the worst setting. On 60 problems, stuck runs were
+    /// repeated at once, or as careful runs at the end. Repeating stuck runs at once made orders 1.8 % shorter after
+    /// 0.3 s (five shorter, none longer), and equal after 1 s.
     void search_grid(graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();
@@ -215,8 +212,8 @@ private:
                         keep_better(now, best, value);
                     }
     }
-    /// Tries several values of each parameter in turn, and keeps the values with the best result. The depth and the
-    /// order of sequences come first, because changes of other parameters hardly shortened an order on 80 draws.
+    /// Tries several values of each parameter in turn, and keeps the values with the best result. Depth and the order
+    /// of sequences come first: other parameters hardly shortened an order on 80 draws.
     void tune(graph_dispatch_options& best, duration& value) {
         const auto try_with = [&](const auto& change) {
             auto now = best;
@@ -272,8 +269,7 @@ private:
         return all;
     }
 
-    /// Lists the kinds of changes that can make a difference. A kind of change that is listed n times is drawn n times
-    /// as often.
+    /// Lists the kinds of changes that can make a difference. A kind listed n times is drawn n times as often.
     void find_changes() {
         changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful};
         if (std::any_of(options_.begin(), options_.end(), [](const auto& kept) { return kept.size() > 1; }))

@@ -22,7 +22,7 @@ namespace optpipe {
 
 /// The parameters of a `graph_dispatcher`. All parameter values give orders. Defaults are not tuned.
 struct graph_dispatch_options {
-    /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
+    /// Number of microbatches in flight on a stage, in units of lifespan / cycle time.
     double depth = 1.0;
     /// For each stage, the number of microbatches in flight beyond `depth`.
     std::vector<int> further{};
@@ -30,22 +30,21 @@ struct graph_dispatch_options {
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of weight gradients that may wait on a rank. A waiting weight gradient runs when nothing else
-    /// can run. If the number is 0, each W runs right after its I, or as a part of a full backward.
+    /// can run. With 0, each W runs right after its I, or as a part of a full backward.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
     /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
-    /// Whether a forward and a gradient start as a pair if both can start, the problem has this pair, and the pair
-    /// saves time.
+    /// Whether a forward and a gradient that can both start become a pair, if the pair is possible and saves time.
     bool pairs = false;
-    /// For each pair of the problem (`overlaps`), whether it doesn't start. Empty if all pairs may start. A pair saves
-    /// time on its rank, but ends later than each of its parts would alone. If memory is scarce, the step may thus be
-    /// shorter with only some pairs.
+    /// For each pair in `overlaps`, whether the dispatcher avoids it. Empty if all pairs may start. A pair saves time
+    /// on its rank, but ends later than each part alone. If memory is scarce, the step may thus be shorter with only
+    /// some pairs.
     std::vector<unsigned char> avoided{};
-    /// The longest time that an operation waits for the other part of a pair, as a multiple of the time that the pair
-    /// saves. If the other part starts in another pair, the operation may wait again, for the next partner. An
-    /// operation waits only if the inputs of the other part are on their way.
+    /// The longest wait for the other part of a pair, as a multiple of the time that the pair saves. If the other part
+    /// starts in another pair, the operation may wait again. An operation waits only if the other part's inputs are on
+    /// their way.
     double wait = 0.0;
     friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
@@ -61,13 +60,13 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 }
 
 /// Simulates a step of any graph, with any microbatches. Every rank starts the best operation that is ready. Pairs come
-/// first, then gradients, then forwards that the memory and the number of microbatches in flight allow, and then weight
+/// first, then gradients, then forwards within the limits on memory and microbatches in flight, and then weight
 /// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
 /// only if the sequences in flight can still be finished in order. Each sequence in flight may use the memory that
-/// earlier sequences release (the banker's algorithm). A sequence needs as much memory as it would take if it ran
-/// alone, with full backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight.
+/// earlier sequences release (the banker's algorithm). The need of a sequence is its peak memory when it runs alone
+/// with full backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight.
 /// Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
@@ -147,7 +146,7 @@ private:
         }
     }
 
-    /// Whether every sequence in flight can still be finished, one after the other, if `op` takes its memory.
+    /// Whether all sequences in flight can still be finished one by one after `op` takes its memory.
     bool is_safe(const operation& op, rank r, memory_size taken) const {
         if (!safe_ || step_.limit(r).is_unlimited()) return true;
         return safe_->is_safe(op, taken, [&](memory_size more) { return step_.fits(r, more); });
@@ -178,7 +177,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Among the pairs that can start now and would save time, starts the pair whose gradient comes first.
+    /// Among all possible pairs that save time, starts the pair with the first gradient.
     bool start_pair(rank r) {
         std::optional<possible_pair> best;
         for (const stage b : stages_of_[r])
@@ -203,7 +202,7 @@ private:
         duration arrival{};
     };
     /// The pair of the next forward of `f` and the next gradient of `b`. Empty if the pair isn't possible, is avoided,
-    /// or saves no time, or if the time when its inputs arrive isn't known yet.
+    /// saves no time, or has inputs without a known arrival.
     std::optional<possible_pair> next_pair(stage f, stage b) const {
         if (!may_take_forward(f) || !has_gradient(b)) return std::nullopt;
         const auto one = with_storage(forward(f, options_->sequence[stages_[f].next_forward]));
@@ -222,15 +221,15 @@ private:
         return next.arrival <= step_.now() + step_.slack() && is_restored(next.pair.backward) &&
                fits(next.pair, *next.of, r);
     }
-    /// Whether the part of this pair that has its inputs waits for the other part. When the inputs of the other part
-    /// arrive, `serve` is called for the rank again.
+    /// Whether the ready part of this pair waits for the other part. When the inputs of the other part arrive, `serve`
+    /// is called for the rank again.
     bool waits_for_pair(stage f, stage b, rank r) const {
         if (!options_->pairs || options_->wait <= 0.0) return false;
         const auto next = next_pair(f, b);
         return next && next->arrival > step_.now() + step_.slack() &&
                next->arrival <= step_.now() + options_->wait * next->saved && fits(next->pair, *next->of, r);
     }
-    /// Whether the next forward of `f`, or the next gradient of `b`, waits for the other part of a pair.
+    /// Whether the next forward of `f`, or gradient of `b`, waits for the other part of a pair.
     bool forward_waits(stage f, rank r) const {
         return std::any_of(stages_of_[r].begin(), stages_of_[r].end(),
                            [&](stage b) { return waits_for_pair(f, b, r); });
@@ -268,7 +267,7 @@ private:
         return !is_possible(*p_, sibling(op, operation_kind::recompute)) || restored_[cell_(op)] != 0;
     }
 
-    /// Among the gradients that have their inputs, starts the one whose microbatch comes first.
+    /// Starts the ready gradient whose microbatch comes first.
     bool start_gradient(rank r) {
         const stage* best = nullptr;
         for (const stage& s : stages_of_[r]) {
@@ -316,8 +315,8 @@ private:
         const auto& own = stages_[s];
         return own.next_forward < options_->sequence.size() && own.next_forward < finished_for(s) + own.cap;
     }
-    /// Number of microbatches that aren't in flight any more. If a stage has no gradients, a microbatch is in flight
-    /// until every successor of the stage has begun it.
+    /// Number of microbatches that aren't in flight any more. On a stage without gradients, a microbatch is in flight
+    /// until all successors of the stage have begun it.
     std::size_t finished_for(stage s) const {
         if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
         auto least = options_->sequence.size();

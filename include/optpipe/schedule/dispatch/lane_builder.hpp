@@ -27,7 +27,7 @@ template <pipeline_graph Graph> constexpr lane_costs lane_costs_of(const basic_p
     return {duration_of(p, op), effect.acquired_at_start, effect.released_at_end};
 }
 
-/// The compute lane of one rank. Operations are appended one by one, each as early as its input and the lane allow.
+/// The compute lane of one rank. Operations are appended one at a time, each as early as its input and the lane allow.
 struct lane_builder {
     /// The end of the last operation.
     duration clock{};

@@ -22,17 +22,16 @@ namespace optpipe {
 
 /// The conditions under which `lane_search` ends. Not tuned.
 struct lane_search_parameters {
-    /// Number of failures since the last improvement after which `lane_search` ends.
+    /// `lane_search` ends after this number of failures since the last improvement.
     std::size_t most_failures = 1000;
-    /// Swaps that make the order worse without changing the objective are rarely kept: on average one of every
-    /// `kept_of_harmless`, to leave local optima.
+    /// To leave local optima, one in `kept_of_harmless` swaps is kept if it worsens the order but not the objective.
     std::size_t kept_of_harmless = 16;
 };
 
-/// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the inputs of the
-/// second are ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into a
-/// schedule with the earliest times, or refuses, as `lane_timer` does. `Complete` may add operations
-/// that the lanes lack, such as weight gradients. The schedule has no transfers.
+/// Local search over the order of the compute operations on each rank. Two neighbours are swapped if the second is
+/// ready before the first ends. A swap is kept unless the order gets worse. `Complete` turns lanes into a schedule with
+/// the earliest times, or refuses, as `lane_timer` does. `Complete` may add operations that the lanes lack, such as
+/// weight gradients. The schedule has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
@@ -40,8 +39,8 @@ public:
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph},
           ends_(number_.size(), duration::unlimited()) {}
 
-    /// Each order that is better than the order in `best` is offered to `best`. Ends after a stop request, after
-    /// `effort` placed operations, or after many failures. Returns the number of operations placed.
+    /// Offers every improvement to `best`. Ends when stopped, after `effort` placed operations, or after many failures.
+    /// Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;
         spent_ = 0;

@@ -23,7 +23,7 @@ namespace detail {
     why.position = position;
     return why;
 }
-/// Refuses an operation that needs more memory than its rank may hold.
+/// Refuses an operation that needs more memory than its rank has.
 [[nodiscard]] constexpr refusal lane_over_memory(rank r, memory_size needed, memory_size limit) {
     refusal why;
     why.reason = refusal_reason::over_memory;
@@ -37,18 +37,17 @@ namespace detail {
 
 /// How weight gradients are inserted between the forwards and input gradients of a rank.
 struct weight_filling {
-    /// A weight gradient is inserted into a gap only if at least this share of its duration, from 0 to 1, fits.
+    /// A weight gradient goes into a gap if at least this share (0 to 1) of its duration fits.
     double share = 1.0;
-    /// Whether a rank idles in a gap that is shorter than the weight gradient, unless the rank would then have idled
-    /// longer than every other rank.
+    /// Whether a rank leaves a gap shorter than the weight gradient idle, if another rank idles at least as long.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
-/// Times the compute lanes of a step without transfers. A schedule that is returned is valid until the next call, and
-/// lists its operations in an order that respects all dependencies. Lanes that wait for each other in a cycle are
-/// refused (`not_executable`), and so are lanes that exceed a rank's budget (`over_memory`). Contract: the problem is
-/// plain, no backward recomputes by itself, and a B runs as one operation (`full_backward`).
+/// Times the compute lanes of a step without transfers. A returned schedule is valid until the next call, and lists
+/// operations after their dependencies. Refuses lanes that wait for each other in a cycle (`not_executable`) or exceed
+/// a rank's budget (`over_memory`). Contract: the problem is plain, no backward recomputes, and a B runs as one
+/// operation (`full_backward`).
 template <pipeline_graph Graph> class lane_timer {
 public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
@@ -70,9 +69,8 @@ public:
             return fits;
         });
     }
-    /// The earliest times of lanes of forwards and input gradients, with the weight gradients of each rank inserted in
-    /// FIFO order. A weight gradient is inserted where the rank waits for an input, or needs the memory that the weight
-    /// gradient frees.
+    /// The earliest times of lanes of forwards and input gradients. Each rank's weight gradients are inserted in FIFO
+    /// order. A weight gradient is inserted where the rank waits for an input or for memory.
     constexpr result_type fill(const compute_lanes& lanes, weight_filling how = {}) {
         how_ = how;
         own_.clear();
@@ -100,9 +98,9 @@ private:
         std::size_t named_to = 0;
     };
 
-    /// `arrival(operation)` is the time when the operation's inputs arrive; unlimited while unknown. `put(rank,
-    /// operation, ready)` appends an operation whose inputs are ready at `ready`. It returns false if there is no
-    /// memory for the operation.
+    /// `arrival(operation)` is the arrival of the operation's inputs; unlimited while unknown. `put(rank, operation,
+    /// ready)` appends an operation whose inputs are ready at `ready`. `put` returns false if the operation doesn't fit
+    /// in memory.
     template <class Arrival, class Put>
     constexpr result_type run_with(const compute_lanes& lanes, const Arrival& arrival, const Put& put) {
         for (bool moved = true; moved;) {
@@ -149,8 +147,8 @@ private:
     detail::lane_builders<Graph, state> own_;
 };
 
-/// The order that runs each rank's forwards and input gradients as given. Weight gradients are inserted where the rank
-/// would otherwise wait for an input or exceed its budget (`lane_timer::fill`).
+/// The order of the given forwards and input gradients with inserted weight gradients. A weight gradient runs where the
+/// rank waits for an input or lacks memory (`lane_timer::fill`).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
@@ -161,7 +159,7 @@ fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
     return listed_order(**timed);
 }
 
-/// The compute operations of an order or a schedule, rank by rank in the order in which they are listed.
+/// The compute operations of an order or a schedule, rank by rank, as listed.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr compute_lanes lanes_of(const basic_problem<Graph>& p, const basic_order<Graph>& o) {
     compute_lanes lanes(p.graph.ranks());

@@ -19,8 +19,8 @@
 
 namespace optpipe::detail {
 
-/// The state of a step while a policy starts its operations in the order of time. The state has the clock and, for each
-/// rank, the lanes in use and the memory held.
+/// The state of a step while a policy starts operations in the order of time. The state has the clock and each rank's
+/// lanes and memory.
 template <pipeline_graph Graph> class running_step {
 public:
     using limits = per_rank<memory_size, Graph::rank_extent>;
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] constexpr duration now() const { return now_; }
     /// The tolerance for times, because sums of durations are rounded.
     [[nodiscard]] constexpr duration slack() const { return time_share * now_; }
-    /// The time when the inputs of `op` arrive, not counting its reload and recomputation; unlimited while unknown.
+    /// The arrival of the inputs of `op`, without its reload and recomputation; unlimited while unknown.
     [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(*p_, op, ends_); }
     /// The end of a forward or gradient if it has started, otherwise unlimited.
     [[nodiscard]] constexpr duration end_of(const operation& op) const { return ends_(op); }
@@ -49,14 +49,13 @@ public:
     /// The started operations, in the order in which they started. Contract: called once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
-    /// Starts an operation now. Contract: the lanes of the operation are free, and there is room for the memory that it
-    /// takes.
+    /// Starts an operation now. Contract: the operation's lanes are free, and its memory fits.
     constexpr void start(const operation& op, rank r) {
         const auto stored = with_implied_storage(*p_, op);
         start_until(now_ + duration_of(*p_, stored), op, stored, r);
     }
-    /// Starts a pair now; `of` has the pair's duration and memory. Contract: the rank's lane is free, and there is room
-    /// for the memory that the pair takes.
+    /// Starts a pair now; `of` has the pair's duration and memory. Contract: the rank's lane is free, and the pair's
+    /// memory fits.
     constexpr void start(const operation_pair& pair, const overlap& of, rank r) {
         const auto end = now_ + pair_duration(*p_, of, pair.forward, pair.backward);
         auto& held = device_[r.position()];
@@ -108,7 +107,7 @@ private:
         }
     };
 
-    /// Starts an operation that ends at `end`; `stored` is the operation with the storage option that it implies.
+    /// Starts an operation that ends at `end`; `stored` is `op` with its implied storage option.
     constexpr void start_until(duration end, const operation& op, const operation& stored, rank r) {
         started_.push_back(op);
         ++starts_;
@@ -166,16 +165,16 @@ private:
     duration now_{};
     std::size_t pushed_ = 0;
     std::vector<event> events_{};
-    /// The ranks that the policy has to look at (`queue_`), and for each rank, whether it is among them (`touched_`).
+    /// The ranks for the policy to serve (`queue_`), and for each rank, whether it is in the queue (`touched_`).
     std::vector<rank> queue_{};
     std::vector<unsigned char> touched_;
     operation_list<Graph> started_{};
     std::size_t starts_ = 0;
 };
 
-/// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
-/// the operations that can start now, with `running_step::start`. At the end of each operation, `policy.end(operation,
-/// rank)` is called. `stop` is polled. After `stop` has returned true, no further operations start.
+/// List scheduling in the order of time. When an operation ends or an input arrives, `policy.serve(rank)` starts the
+/// possible operations (`running_step::start`). At the end of each operation, `policy.end(operation, rank)` is called.
+/// `stop` is polled. After `stop` has returned true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

@@ -10,16 +10,16 @@
 
 namespace optpipe::detail {
 
-/// The memory of one rank while operations are placed in about the order of their starts. The ledger has the memory
-/// held now, and all known releases.
+/// The memory of one rank while operations are placed roughly by start. The ledger has the memory held now, and all
+/// known releases.
 class memory_ledger {
 public:
     OPTPIPE_CONSTEXPR memory_ledger() = default;
     OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     [[nodiscard]] constexpr memory_size limit() const { return limit_; }
-    /// The first time at which `amount` fits, no earlier than `t` or the time of the last `advance`. Unlimited if the
-    /// known releases don't free enough memory.
+    /// The first time from `t` and the last `advance` on at which `amount` fits. Unlimited if the known releases don't
+    /// free enough memory.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
         auto level = level_ + amount;
         t = std::max(t, now_);
@@ -35,7 +35,7 @@ public:
     }
     /// Whether `amount` fits at the time of the last call of `advance`.
     [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
-    /// Declares that from this call on, nothing takes memory before the time `now`.
+    /// Declares that nothing more takes memory before the time `now`.
     constexpr void advance(duration now) {
         now_ = std::max(now_, now);
         for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)

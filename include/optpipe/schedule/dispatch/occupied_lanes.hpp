@@ -8,8 +8,8 @@
 
 namespace optpipe::detail {
 
-/// The lanes that an operation occupies: the compute lane of its rank, or a copy engine (`own`) and a channel of the
-/// rank's host link (`shared`).
+/// The lanes of an operation: the rank's compute lane, or a copy engine (`own`) and a channel of the host link
+/// (`shared`).
 struct occupied_lanes {
     std::size_t own = 0;
     std::size_t shared = 0; ///< for computations, the same lane as `own`

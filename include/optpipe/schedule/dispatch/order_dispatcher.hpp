@@ -23,18 +23,16 @@ struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses. If the number is 1, the dispatcher keeps
     /// the given order.
     std::size_t window = 8;
-    /// An operation waits for an earlier operation of the order if the earlier operation gets its inputs within this
-    /// share of the waiting operation's duration.
+    /// An operation waits for an earlier one that gets its inputs within this share of the operation's duration.
     double patience = 0.5;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     /// Contract: no storage option of the order offloads.
     bool careful = false;
 };
 
-/// These options were measured on 15 plans for lognormal and uniform draws (8 ranks × 32 microbatches). Each plan was
-/// carried over to another draw (`carry_over`). On average, the best of the orders with these options is 5 % shorter
-/// than the given order. Making an order with one of these options takes 0.6 ms. With a window of 32, the memory often
-/// ran out.
+/// Options measured on 15 plans for lognormal and uniform draws (8 ranks × 32 microbatches). Each plan was carried over
+/// to another draw (`carry_over`). The best order of these options was 5 % shorter than the given order, in the mean.
+/// Making an order with one of these options takes 0.6 ms. With a window of 32, the memory often ran out.
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 
@@ -42,10 +40,11 @@ inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
 /// the whole window.
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
-/// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
-/// ready and fits in memory. An order made for other durations thus runs with fewer gaps. A stage that belongs to a
-/// group runs its forwards in the given order. If ranks wait for each other's memory, operations are missing from the
-/// result. Contract: no operation appears twice in the order, and the problem has all of the order's operations.
+/// Simulates a step in which each rank starts the first operation of a given order that is ready and fits. A rank looks
+/// at a window of its next operations. An order made for other durations thus runs with fewer gaps. A stage that
+/// belongs to a group runs its forwards in the given order. If ranks wait for each other's memory, operations are
+/// missing from the result. Contract: no operation appears twice in the order, and the problem has all of the order's
+/// operations.
 template <pipeline_graph Graph> class order_dispatcher {
 public:
     order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)
@@ -142,7 +141,7 @@ private:
     detail::running_step<Graph> step_;
     std::vector<unsigned char> has_ended_;
     per_rank<std::vector<operation>> queues_;
-    /// Microbatches whose forwards haven't started, in reverse order, so that the next microbatch is at the end.
+    /// Microbatches whose forwards haven't started, in reverse: the next one is at the end.
     per_stage<std::vector<microbatch>> forwards_;
     /// Empty unless the dispatcher is careful.
     std::optional<safe_memory<Graph>> safe_{};

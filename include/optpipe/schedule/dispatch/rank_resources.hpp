@@ -15,8 +15,7 @@
 
 namespace optpipe::detail {
 
-/// The compute lanes, copy engines, host links and memories of all ranks while operations are placed one after the
-/// other.
+/// The compute lanes, copy engines, host links and memories of all ranks while operations are placed.
 template <pipeline_graph Graph> class rank_resources {
 public:
     constexpr rank_resources(const basic_problem<Graph>& p, tolerance t) : lanes_{p}, free_(lanes_.size()) {
@@ -31,8 +30,8 @@ public:
 
     struct start_time {
         duration start{};
-        /// The kind of memory in which the operation never fits, if there is one. If the operation never fits, `start`
-        /// is unlimited.
+        /// The kind of memory in which the operation never fits, if any. If the operation never fits, `start` is
+        /// unlimited.
         std::optional<memory_kind> lacks{};
     };
     /// The earliest start of an operation whose inputs are ready at `ready`.
@@ -63,9 +62,9 @@ public:
         if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, now);
         if (effect.host_released_at_end > memory_size{}) host.release(effect.host_released_at_end, end);
     }
-    /// Announces a release: at `end`, an operation frees `amount` of memory on rank `r` that other operations took.
+    /// Announces that an operation frees `amount` at `end` that other operations took on rank `r`.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }
-    /// Declares that from this call on, nothing on the rank takes memory before the time `now`.
+    /// Declares that nothing more takes memory on the rank before the time `now`.
     constexpr void advance(rank r, duration now) {
         device_[r.position()].advance(now);
         host_[r.position()].advance(now);

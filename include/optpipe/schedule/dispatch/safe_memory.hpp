@@ -26,7 +26,7 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra). Before an operation takes memory,
 /// `is_safe` checks that the sequences in flight can still be finished. Sequences are assumed to finish in the order in
 /// which they entered the pipeline. Each sequence may use the memory that earlier sequences release. The need of a
-/// sequence is its peak memory if it runs alone (`run_alone`).
+/// sequence is its peak memory when it runs alone (`run_alone`).
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `option_of(stage,
@@ -46,7 +46,7 @@ public:
         find_peaks(sequences, option_of);
     }
 
-    /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
+    /// Whether every sequence in flight can still be finished after `op` takes `taken` of its rank's memory.
     /// `fits(amount)` tells whether `amount` more memory fits on the rank of `op` now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
@@ -73,7 +73,7 @@ private:
     memory_size& held_of(const operation& op) {
         return held_[p_->rank_of(op.stage)][sequence_of_[op.microbatch.position()]];
     }
-    /// Finds the memory peak of each sequence on each rank if the sequence runs alone.
+    /// Finds the peak memory of each sequence on each rank when it runs alone.
     template <class OptionOf>
     void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const OptionOf& option_of) {
         auto level = held_;
@@ -98,11 +98,10 @@ private:
 
     const basic_problem<Graph>* p_;
     std::vector<std::size_t> sequence_of_;
-    /// The number of unfinished cells of each sequence on each rank, and each rank's first sequence with unfinished
-    /// cells.
+    /// For each sequence and rank, the number of unfinished cells. For each rank, the first unfinished sequence.
     per_rank<std::vector<std::size_t>> unfinished_;
     per_rank<std::size_t> oldest_;
-    /// For each sequence on each rank, the memory held now, and the peak memory if the sequence runs alone.
+    /// For each sequence and rank, the memory held now, and the peak when the sequence runs alone.
     per_rank<std::vector<memory_size>> held_;
     per_rank<std::vector<memory_size>> peak_;
 };

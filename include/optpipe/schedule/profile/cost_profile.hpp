@@ -76,9 +76,9 @@ struct memory_peaks {
 
 /// Durations of a problem's operations and messages in measured steps.
 ///
-/// Each step may be measured on some ranks only, and may be added in several calls with the same step number. Warm-up
-/// steps are detected and left out, unless their number is given. The profile keeps only the durations of the latest
-/// steps, so that it follows changes. Estimates are computed on demand from all kept durations.
+/// A step may be measured on some ranks only, and added in several calls with one step number. Warm-up steps are
+/// detected and left out, unless their number is given. The profile keeps the latest steps, to follow changes.
+/// Estimates are computed on demand from all kept durations.
 class cost_profile {
 public:
     /// The default number of steps to keep: enough for narrow intervals, and few enough to follow a drift. Not tuned.
@@ -87,8 +87,8 @@ public:
     explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
 
     /// Adds the measured schedule of the next step, in the units of the problem. Durations of messages are derived from
-    /// the times of operations as far as possible. Throws `input_error` for operations that the problem doesn't have,
-    /// that appear twice, or whose times are invalid.
+    /// the times of operations as far as possible. Throws `input_error` for operations with invalid times, for unknown
+    /// operations, and for repeated operations.
     void add(const problem& p, const schedule& measured);
     void add(const problem& p, std::uint64_t step, const schedule& measured);
     /// Adds a step with measured messages.
@@ -97,8 +97,8 @@ public:
     void add(std::uint64_t step, const measured_costs& piece);
     /// Adds memory peaks of a rank. The profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
-    /// Adds the steps of `other`. Steps with the same number in both profiles are one step, measured on different
-    /// ranks. A number of warm-up steps that was set for this profile (`set_warm_up`) stays unchanged.
+    /// Adds the steps of `other`. Steps with equal numbers are one step, measured on different ranks. Keeps this
+    /// profile's number of warm-up steps, if set (`set_warm_up`).
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -144,9 +144,8 @@ private:
         }
         return found;
     }
-    /// The slowness of each step. The slowness is the median ratio of the operations in the step. The ratio of an
-    /// operation is its duration in this step, divided by its median duration in all steps. The slowness doesn't depend
-    /// on which ranks were measured.
+    /// The slowness of each step. The slowness is the median ratio of the operations in the step. An operation's ratio
+    /// is its duration in this step over its median duration in all steps.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
@@ -161,12 +160,12 @@ namespace detail {
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
 /// Whether the problem has an operation of this class. Contract: the problem has the stage.
 [[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
-/// The problem's pair that this key describes; null if there is none.
+/// The problem's pair with this key; null if there is none.
 [[nodiscard]] const overlap* overlap_of(const problem& p, const cost_key& key);
 
 } // namespace detail
 
-/// Reasons why a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
+/// Reports stages, ranks and storage options of the profile that the problem doesn't have.
 [[nodiscard]] std::vector<violation> profile_violations(const problem& p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -218,7 +217,7 @@ OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
     return false;
 }
 
-/// Marks the transfers that overlap another transfer on the same channel for a substantial share of their duration.
+/// Marks transfers that overlap another transfer on their channel for a substantial share of their duration.
 inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     constexpr double least_overlap = 0.05; // a share of the duration; smaller overlaps come from inexact clocks
     std::vector<bool> shared(s.operations.size(), false);
@@ -374,7 +373,7 @@ OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measur
 
 namespace detail {
 
-/// The planned duration of an operation, divided by its duration for a microbatch whose factors are all 1.
+/// (planned duration of an operation) / (its duration for a microbatch without factors)
 inline double planned_factor(const problem& p, const operation& op) {
     if (!p.microbatches.has_factors()) return 1.0;
     const auto usual = usual_duration(p, op);

@@ -14,8 +14,8 @@ namespace optpipe {
 
 /// The conditions under which a cost counts as drifted.
 struct drift_options {
-    /// Probability, from 0 to 1, that nothing is reported if nothing has drifted. Each of k costs is compared with an
-    /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
+    /// Probability, from 0 to 1, of no report without drift. For k costs, each interval has the confidence 1 − (1 −
+    /// `confidence`)/k (Bonferroni).
     double confidence = 0.95;
     /// The least change to report. The change of an operation is a share of its planned duration. The change of a
     /// message is a share of the mean duration of a forward. If changes are smaller, another plan hardly gains
@@ -23,7 +23,7 @@ struct drift_options {
     double least_change = 0.03;
 };
 
-/// An operation, or a message, whose duration differs from the planned one.
+/// An operation or message whose measured duration differs from the planned one.
 struct drifted_cost {
     /// For example "2F", "0OFFLOAD", "message 0 to 1".
     std::string name;
@@ -50,8 +50,8 @@ namespace detail {
 [[nodiscard]] std::string describe(const drifted_cost& d);
 
 /// The operations and messages whose measured durations differ from the costs of the planned problem. Costs with too
-/// few samples for the confidence aren't reported. Durations of a transfer on a shared link are compared only if the
-/// transfer was never measured alone on the link.
+/// few samples for the confidence aren't reported. Transfers measured on a shared link are ignored if the transfer was
+/// also measured alone.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
@@ -94,7 +94,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// Adds a cost to `found` if it has drifted, and if `counts(key)` is true for its key.
+/// Adds a cost to `found` if it has drifted and `counts(key)` is true.
 template <class Key, class Counts>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Counts& counts, double confidence, const drift_options& options) {

@@ -24,8 +24,8 @@ struct estimate {
     duration low{};
     duration high{};
     /// The confidence of the interval from `low` to `high`. The interval is the narrowest that reaches the requested
-    /// confidence. The confidence is lower than requested if there are too few samples. A confidence of 0.95 needs at
-    /// least six samples.
+    /// confidence. With too few samples, the confidence is lower than requested. A confidence of 0.95 needs at least
+    /// six samples.
     double confidence = 0.0;
 };
 
@@ -48,9 +48,8 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
     return normal_consistency * median_of(std::move(values));
 }
 
-/// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
-/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median, so that samples aren't
-/// outliers only because most other samples are equal.
+/// The distance from the median at which outliers begin: a modified z-score of 3.5 (Iglewicz and Hoaglin, How to Detect
+/// and Handle Outliers, 1993). The spread counts as at least 1 % of the median, as most samples may be equal.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
@@ -59,8 +58,8 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 
 /// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` samples are below the
 /// interval, and `left_out` samples are above it. The interval is exact, computed from the binomial distribution
-/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, the interval is computed from Hoeffding's
-/// inequality (1963), which gives slightly wider intervals.
+/// (Conover, Practical Nonparametric Statistics, 3.2). With many samples, Hoeffding's inequality (1963) gives a
+/// slightly wider interval.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;
@@ -75,10 +74,9 @@ struct median_interval {
 
 /// The number of values at the beginning that differ from later values because of warm-up.
 ///
-/// The number of values to leave out minimizes the standard error of the remaining values, and is at most half of all
-/// values (MSER; White, An Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69,
-/// 1997). The last values left out must be outliers among the remaining values, so that a few noisy values don't cause
-/// a long warm-up. O(n²).
+/// At most half of the values are left out, to minimize the standard error of the rest (MSER; White, An Effective
+/// Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last values left out must be
+/// outliers among the rest, so noise alone causes no warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe
@@ -98,8 +96,7 @@ OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confiden
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // The probabilities that exactly k (`exactly`) and that at most k (`at_most`) of n samples are below the median. At
-    // first, k is 0.
+    // The probabilities that exactly k or at most k of n samples are below the median. At first, k is 0.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};

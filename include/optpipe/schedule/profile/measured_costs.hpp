@@ -7,10 +7,10 @@
 namespace optpipe {
 
 /// The problem with the medians of the measurements. Memory and costs that weren't measured stay as planned. A full
-/// backward that was only measured as a whole is divided into I and W in the planned proportion. A recomputation that
-/// wasn't measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer,
-/// and an unmeasured pair changes like the sum of its parts. No pair becomes shorter than either of its operations.
-/// Factors of microbatches and sizes of edges stay as planned, because samples were divided by them.
+/// backward measured as a whole is divided into I and W in the planned proportion. Unmeasured recomputations scale like
+/// the forward, transfers like the stage's largest measured transfer, and pairs like the sum of their parts. No pair
+/// becomes shorter than either of its operations. Factors of microbatches and sizes of edges stay as planned: samples
+/// were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -29,15 +29,15 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The medians of a profile. If some samples of a transfer were measured alone on its link, only these samples count,
-/// because plans run the transfers of a link one after the other.
+/// The medians of a profile. If a transfer was measured alone on its link, only these samples count, because planned
+/// transfers don't overlap on a link.
 class measured_medians {
 public:
     explicit measured_medians(const cost_profile& profile) {
         for (const auto& [key, e] : profile.operations())
             of_[key] = e.median;
     }
-    /// The median; empty if nothing was measured, or if the measured time is 0.
+    /// The median; empty without measurements, or if the median is 0.
     [[nodiscard]] std::optional<duration> operator()(stage s, operation_kind kind,
                                                      std::optional<storage_index> storage = {}) const {
         for (const bool shared : {false, true})
@@ -90,12 +90,12 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// Sets `backward_extra` of a storage option. If the costs without recomputation aren't known yet, the measured time is
-/// divided between these costs and `backward_extra`, in the planned proportion.
+/// Sets `backward_extra` of a storage option. If the costs without recomputation are unknown, the measured time is
+/// divided in the planned proportion.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // The least share of the planned `backward_extra`. Any share above 0 works, but a share of 0 would turn the option
-    // into an option without recomputation.
+    // The least share of the planned `backward_extra`. Not 0, because an option with a `backward_extra` of 0 doesn't
+    // recompute.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
@@ -116,8 +116,8 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
     base_is_known = true;
 }
 
-/// Sets the durations of all offloads, or of all reloads, in a stage's storage options. Transfers that weren't measured
-/// change by the same factor as the largest measured transfer.
+/// Sets the durations of all offloads, or of all reloads, in a stage's storage options. Unmeasured transfers change by
+/// the factor of the largest measured transfer.
 template <class Options>
 void measure_transfers(Options& options, const measured_medians& measured, stage s, operation_kind kind,
                        duration transfer_times::*way) {

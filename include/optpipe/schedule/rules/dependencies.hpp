@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// Whether a stash is offloaded, and whether it is recomputed, between its forward and its gradient.
+/// Whether a stash is offloaded, and whether it is recomputed.
 struct stash_way {
     bool is_offloaded = false;
     bool is_recomputed = false;
@@ -33,13 +33,13 @@ template <pipeline_graph Graph>
 }
 
 /// Returns the input of `op` that belongs to the same stage and microbatch. A gradient waits for the stash's
-/// recomputation. If there is no recomputation, the gradient waits for the reload. If there is no reload either, the
+/// recomputation. Without a recomputation, the gradient waits for the reload. Without a recomputation and a reload, the
 /// gradient waits for the forward.
 ///
-/// This file implements rules 2, 3, 5 and 6 of a valid schedule (io/README.md), which define the inputs of an
-/// operation. All other inputs belong to another stage, or to another slice of the same sequence. Rules 2, 3, 5 and 6
-/// appear in two other places. `validate` states the rules independently, and tests compare the two implementations.
-/// The JavaScript of `html_timeline.hpp` repeats the rule for the input of the same stage.
+/// The inputs of an operation are defined by rules 2, 3, 5 and 6 of a valid schedule (io/README.md). All other inputs
+/// belong to another stage, or to another slice of the sequence. Rules 2, 3, 5 and 6 appear in two other places.
+/// `validate` states the rules independently, and tests compare the two implementations. The JavaScript of
+/// `html_timeline.hpp` repeats the rule for the input of the same stage.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -54,9 +54,9 @@ template <pipeline_graph Graph>
     }
     return operation{op.stage, kind, op.microbatch};
 }
-/// Calls `visit(before, delay)` for the inputs from other stages and microbatches. The operation starts no earlier than
-/// `delay` after the end of the input `before`. If `before` is a backward_input, a full backward of the same stage and
-/// microbatch may take its place. `is_simple` is `p.is_simple()`; callers compute it once and pass it.
+/// Calls `visit(before, delay)` for the inputs from other stages and microbatches. The operation starts at least
+/// `delay` after the end of `before`. If `before` is an I, the B of the same cell may take its place. `is_simple` is
+/// `p.is_simple()`; callers compute it once and pass it.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit,
                                         bool is_simple) {
@@ -94,9 +94,9 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
     for_each_input_of_others(p, op, visit);
 }
 
-/// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
-/// no earlier than `delay` after the end of `op`. Reverse of `for_each_input_of_others`. If `after` is a
-/// backward_input, a full backward of the same stage and microbatch may take its place.
+/// Calls `visit(after, delay)` for operations of other stages and microbatches that wait for `op`. `after` starts at
+/// least `delay` after the end of `op`. Reverse of `for_each_input_of_others`. If `after` is an I, the B of the same
+/// cell may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     const stage s = op.stage;
@@ -116,17 +116,16 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     }
 }
 
-/// The input from another stage, in a chain of `stages` stages. If the input is a backward_input, a full backward of
-/// the same stage and microbatch may take its place.
+/// The input from another stage, in a chain of `stages` stages. If the input is an I, the B of the same cell may take
+/// its place.
 [[nodiscard]] constexpr std::optional<operation> input_from_other_stage(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() > 0)
         return forward(op.stage.previous(), op.microbatch);
     if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
     return std::nullopt;
 }
-/// The operation of another stage that waits for the output of an operation in a chain, if there is one. The function
-/// is the reverse of `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and
-/// microbatch may take its place.
+/// The operation of another stage that waits for `op` in a chain, if any. The function is the reverse of
+/// `input_from_other_stage`. If the result is an I, the B of the same cell may take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)
         return forward(op.stage.next(), op.microbatch);
@@ -134,10 +133,9 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     return std::nullopt;
 }
 
-/// The time when all inputs of an operation are ready. `end_of(operation)` returns the end of an operation, or an
-/// unlimited time if the end is unknown. If the end of an input is unknown, the result is unlimited, too. The function
-/// is always inlined, because little code remains if the caller knows the kind of operation. Without inlining, ZB auto
-/// and ZB-V on 64 ranks take a tenth longer.
+/// The time when all inputs of an operation are ready. `end_of(operation)` returns the operation's end, or an unlimited
+/// time while unknown. If the end of an input is unknown, the result is unlimited, too. Inlined, as little code remains
+/// if the caller knows the kind of operation. Without inlining, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

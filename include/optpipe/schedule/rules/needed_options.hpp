@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The memory that each rank would hold if every stash were kept, and nothing were freed.
+/// The memory of each rank if every stash were kept, and nothing were freed.
 [[nodiscard]] inline per_rank<memory_size> all_memory(const problem& p) {
     per_rank<memory_size> all(p.graph.ranks());
     for (const stage s : p.graph.all_stages())
@@ -27,9 +27,8 @@ namespace optpipe {
     return all;
 }
 
-/// The storage options that stages may need in an optimal schedule. An option isn't needed if another option of its
-/// stage is no worse, whatever the schedule. For example, if a rank's memory holds all stashes at once, all of them are
-/// kept, because a schedule without the rank's transfers and recomputations is still valid, and takes no more time.
+/// The storage options that stages may need in an optimal schedule. An option isn't needed if another option of the
+/// stage is never worse. For example, a rank with memory for all its stashes keeps all of them.
 class needed_options {
 public:
     explicit needed_options(const problem& p) : all_memory_{optpipe::all_memory(p)} {
@@ -45,7 +44,7 @@ public:
     [[nodiscard]] bool is_limited(rank r) const { return is_limited_[r.position()] != 0; }
     /// The options that stage `s` may need, in the order of its list.
     [[nodiscard]] const std::vector<storage_index>& of(stage s) const { return needed_[s.position()]; }
-    /// A needed option that is no worse than option `o`, which is `o` itself if it is needed.
+    /// A needed option that is no worse than `o`, or `o` itself if needed.
     [[nodiscard]] storage_index replacement(stage s, storage_index o) const { return replacement_[s.position()][o]; }
 
 private:
@@ -63,8 +62,7 @@ private:
             replacement.push_back(*std::find_if(needed.begin(), needed.end(),
                                                 [&](storage_index other) { return is_no_worse(p, s, other, o); }));
     }
-    /// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `first`
-    /// instead of `second`.
+    /// Whether every schedule stays valid with `first` in place of `second`, with the same starts and no later ends.
     [[nodiscard]] bool is_no_worse(const problem& p, stage s, std::size_t first, std::size_t second) const {
         const auto& a = p.storage_of(s, first);
         const auto& b = p.storage_of(s, second);

@@ -14,8 +14,8 @@ namespace detail {
 constexpr operation& operation_in(operation& op) { return op; }
 constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
 
-/// Whether the operation is a transfer that doesn't name its storage option, although its stage has an option with
-/// transfers. Contract: the problem has the operation's stage.
+/// Whether a transfer doesn't name its storage option, although its stage has an option with transfers. Contract: the
+/// problem has the operation's stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
     return op.storage == 0 && is_transfer(op.kind) && !p.storage_of(op.stage, 0).offloads() &&
@@ -48,8 +48,8 @@ template <pipeline_graph Graph, class Operations>
 
 } // namespace detail
 
-/// The operation with its storage option filled in. A transfer that doesn't name an option gets the stage's first
-/// option that offloads the whole stash.
+/// The operation with its storage option filled in. A transfer that names no option gets the stage's first option that
+/// offloads the whole stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
     if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);
@@ -58,9 +58,8 @@ template <pipeline_graph Graph>
 
 /// Gives the order or schedule `given` the storage options that its transfers imply. An order from text, from a file of
 /// another program, or from a builder need not name options. An operation that doesn't name an option has the stage's
-/// first option. If the sequence has transfers of a stage and microbatch, but the stage's first option has none, all
-/// operations of this stage and microbatch get the stage's first option that offloads the whole stash. All other
-/// operations stay as they are.
+/// first option. If a cell has transfers but its stage's first option has none, all operations of the cell get the
+/// stage's first option that offloads the whole stash. All other operations stay as they are.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

@@ -9,11 +9,11 @@
 namespace optpipe {
 
 /// Whether a transfer goes inward, that is, to the device. The functions below implement rule 7 of a valid schedule
-/// (io/README.md), which determines the copy engine and the channel of a host link that a transfer occupies.
+/// (io/README.md).
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// Index of a transfer's copy engine among the engines of its rank. The index is 1 for inward transfers if there is one
-/// engine per direction, and 0 otherwise.
+/// Index of a transfer's copy engine among the engines of its rank. The index is 1 for inward transfers if each
+/// direction has its own engine, and 0 otherwise.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The planned and the measured durations of all events of one kind, each as a sum.
+/// The total planned and the total measured duration of events of one kind.
 struct time_difference {
     std::size_t count = 0;
     duration planned{};
@@ -39,12 +39,12 @@ struct kind_difference : time_difference {
     duration latest{};
 };
 
-/// For each kind, the differences over the operations that both schedules have. A kind is left out if the schedules
-/// have no operation of this kind in common. Takes O(n) for n operations, and uses a table of the graph's size.
+/// For each kind, the differences over the operations of both schedules. Leaves out kinds that the schedules don't
+/// share. Takes O(n) for n operations, and uses a table of the graph's size.
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
-/// Reasons why a schedule can't be a measurement of another: operations that only one schedule has, that appear twice,
-/// or that have invalid times. Durations and the order of operations may differ.
+/// Reasons why `measured` can't be a measurement of `planned`: operations of only one schedule, repeated operations,
+/// and invalid times. Durations and the order of operations may differ.
 [[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
 
 } // namespace optpipe
@@ -80,8 +80,8 @@ OPTPIPE_INLINE std::vector<kind_difference> compare_kinds(const schedule& planne
 
 namespace detail {
 
-/// For each operation of the graph, whether the schedule has it. Reports operations that the graph doesn't have, that
-/// appear twice, or that have invalid times.
+/// For each operation of the graph, whether the schedule has it. Reports unknown operations, repeated operations, and
+/// invalid times.
 inline std::vector<bool> operations_in(const schedule& s, const operation_numbering<any_graph>& number,
                                        std::vector<violation>& found) {
     std::vector<bool> seen(number.size(), false);

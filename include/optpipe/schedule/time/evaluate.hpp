@@ -20,9 +20,8 @@
 
 namespace optpipe {
 
-/// Gives an order its final times, which are the earliest possible times with two exceptions. For `span`, the warm-up
-/// is postponed. With offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary.
-/// `stop` is polled between passes.
+/// Gives an order its earliest times, with two exceptions. For `span`, the warm-up is postponed. With offloading,
+/// warm-up and reloads are postponed, to hold memory for less time. `stop` is polled between passes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
@@ -67,7 +66,7 @@ template <pipeline_graph Graph, class Builder>
         return build(p);
 }
 
-/// The order that a builder for plain problems makes for the `chain_problem` of `p`, converted to an order of `p`.
+/// Converts the order of a builder for the `chain_problem` of `p` to an order of `p`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] outcome<basic_order<Graph>> build_by_chain(const basic_problem<Graph>& p, const Builder& build,
                                                          stop_check stop) {
@@ -83,11 +82,11 @@ template <pipeline_graph Graph, class Builder>
 
 } // namespace detail
 
-/// Returns the builder's schedule if it fits in the memory of the problem, and otherwise the reason why there is none.
-/// Builders poll `stop` if they may take long. If `p` isn't plain, a builder for plain problems gets a chain of stages
-/// instead of `p` (`chain_problem`). The chain has one microbatch for each sequence, and equal costs for all
-/// microbatches. The builder's order for the chain is converted to an order for `p`. If the problem has pairs,
-/// neighbouring forwards and backwards are merged (`merge_pairs`), unless the builder made pairs itself.
+/// The builder's schedule if it fits in memory, or the reason why there is none. Builders poll `stop` if they may take
+/// long. If `p` isn't plain, a builder for plain problems gets the `chain_problem` of `p`. The chain has one microbatch
+/// for each sequence, and equal costs for all microbatches. The builder's order for the chain is converted to an order
+/// for `p`. If the problem has pairs but the builder made none, neighbouring forwards and backwards are merged
+/// (`merge_pairs`).
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {

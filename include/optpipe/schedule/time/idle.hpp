@@ -24,14 +24,13 @@ enum class idle_cause {
     start,
     /// The time after the rank's last operation, until the step ends.
     end,
-    /// No operation has all its inputs, because a result of another rank, or its message, is missing.
+    /// No operation has all its inputs: a result of another rank is missing.
     neighbour,
-    /// No operation has all its inputs, because the next operation waits for a reload.
+    /// No operation has all its inputs: the next operation waits for a reload.
     copy,
-    /// Operations have their inputs, but none of them would fit in memory if it started now, before its time in the
-    /// schedule.
+    /// Operations have their inputs, but none of them fits in memory yet.
     memory,
-    /// An operation could run, but the schedule leaves the rank idle, because another operation comes first.
+    /// An operation could run, but the schedule runs another operation first.
     sequence
 };
 inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end,    idle_cause::neighbour,
@@ -119,8 +118,8 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// Divides the gap before operation `next` where another operation gets its inputs, and where the memory changes.
-    /// Times that differ by at most `slack` count as equal.
+    /// Divides the gap before `next` where an operation gets its inputs, and where memory changes. Times that differ by
+    /// at most `slack` count as equal.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             const auto known = now + slack;
@@ -146,7 +145,7 @@ private:
             waiting_.push_back(by_ready_[taken_]);
     }
 
-    /// Whether there is room for an operation's memory from `now` until its start in the schedule.
+    /// Whether an operation's memory fits from `now` until its start in the schedule.
     bool fits(index i, duration now) const {
         const auto amount = memory_effect_of(*problem_, lane_[i].op).acquired_at_start;
         if (amount <= memory_size{}) return true;
@@ -172,12 +171,12 @@ private:
     std::vector<timed_operation> lane_;
     std::vector<memory_point> memory_;
     memory_size limit_;
-    /// For each operation in the lane, the time at which all its inputs are ready.
+    /// The time at which all inputs of each operation are ready.
     std::vector<duration> ready_;
-    /// For each operation, whether its last input is a transfer.
+    /// Whether the last input of each operation is a transfer.
     std::vector<bool> copied_;
-    /// Positions of operations in the lane, sorted by the time when their inputs are ready. The first `taken_`
-    /// positions have been moved to `waiting_`.
+    /// Positions of operations in the lane, sorted by `ready_`. The first `taken_` positions have been moved to
+    /// `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;
     /// Positions of operations that have their inputs and haven't started.
@@ -187,12 +186,12 @@ private:
 
 } // namespace detail
 
-/// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
-/// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
+/// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank sum to the makespan
+/// minus the rank's computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided where an operation gets its inputs, and where memory is freed or taken, because the cause of the
-/// gap may change there. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had
-/// more memory. For n operations, takes O(n log n) if only few operations of a rank are ready and wait at any time.
+/// A gap is divided where an operation gets its inputs, and where memory changes. The cause is `memory` if a rank waits
+/// for a gradient and has no memory for another forward. Takes O(n log n) for n operations, if few of a rank's
+/// operations are ready and wait at any time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -41,8 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // Operations of these kinds make a change even if its amount is 0, because an instant (of length `slack`) may begin
-    // with the change.
+    // These kinds make a change even of amount 0: an instant (of length `slack`) may begin with such a change.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})
@@ -55,8 +54,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     });
 }
 
-/// Calls `visit(rank, change)` for the changes that the pairs of a schedule make in addition to the changes of their
-/// parts.
+/// Calls `visit(rank, change)` for the memory that pairs take in addition to their parts.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                const Visit& visit) {
@@ -69,7 +67,7 @@ constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, co
     });
 }
 
-/// The curve that results from all changes on a rank. Changes within `slack` of each other count as one instant.
+/// The curve that results from all changes on a rank. Changes within `slack` count as one instant.
 OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> changes, duration slack) {
     std::sort(changes.begin(), changes.end(), [](const memory_change& a, const memory_change& b) {
         return a.time != b.time ? a.time < b.time : a.amount < b.amount;
@@ -105,8 +103,8 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken, so that the
-/// stash of an operation shorter than `slack` doesn't count.
+/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken. The stash
+/// of an operation shorter than `slack` thus doesn't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
@@ -128,22 +126,21 @@ template <auto Ranks> struct measures_by_rank {
     /// The longest time from the first start to the last end of a rank's computations.
     duration span{};
     double bubble_rate = 0.0;
-    /// The largest rate of recomputation on any rank: the time of recomputation, in separate operations or inside the
-    /// backward, divided by the rank's `busy` time.
+    /// The largest value of (time of recomputation) / (`busy` time) over all ranks. Recomputation inside the backward
+    /// counts, too.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
-    /// Number of cells (pairs of a stage and a microbatch) that recompute, in an operation of their own or inside the
-    /// backward.
+    /// Number of cells that recompute, separately or inside the backward.
     std::size_t recomputes = 0;
     std::size_t pairs = 0;
 };
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The time span in which each rank is engaged, from the first start to the last end of the rank's computations.
+/// The time span of each rank from the first start to the last end of its computations.
 template <auto Ranks> struct basic_engagement {
     /// The first start on each rank; unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};
@@ -188,9 +185,8 @@ constexpr duration shortest_computation(const stage_costs& c) {
 
 } // namespace detail
 
-/// The slack for comparisons of times. The slack is relative to the smaller of the last end and the serial time, so
-/// that a single absurdly late end doesn't hide other violations. As far as floating-point precision permits, the slack
-/// is at most half of the shortest computation, so that no computation starts and ends at one instant.
+/// The slack for comparisons of times. The slack is relative to min(last end, serial time), as an invalid schedule may
+/// end absurdly late. As far as precision permits, the slack is at most half of the shortest computation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
@@ -247,8 +243,8 @@ template <pipeline_graph Graph>
     return m;
 }
 
-/// The largest number of stashes, each of one stage and microbatch, that a rank of this order holds at once. A stash is
-/// held from its F to its W or B. Transfers are ignored.
+/// The largest number of stashes that a rank of this order holds at once. A stash is held from its F to its W or B.
+/// Transfers are ignored.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
     per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
     std::size_t peak = 0;

@@ -20,23 +20,22 @@ namespace optpipe {
 struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
-    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step. For
-    /// example, all operations are slow on a hot or busy device.
+    /// The share (0 to 1) of the variance that is common to all operations of a rank in a step. For example, all
+    /// operations are slow on a hot or busy device.
     double rank_correlation = 0.0;
-    /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
-    /// link. A link is a host link, or leads from one rank to another. Not tuned.
+    /// The probability that a link is slow for a whole step, and the factor on its durations. A link is a host link, or
+    /// leads from one rank to another. Not tuned.
     double slow_link_chance = 0.0;
     double slow_link_factor = 2.0;
-    /// The probability that a rank is slow for a whole step, and the factor on the durations of all its operations.
+    /// The probability that a rank is slow for a whole step, and the factor on its durations.
     double straggler_chance = 0.0;
     double straggler_factor = 1.5;
     std::uint64_t seed = 1;
 };
 
-/// The random durations of one step under a noise model. The duration of an operation or message doesn't depend on the
-/// order, so schedules are compared under the same noise (common random numbers). The two parts of a full backward vary
-/// like the I and W of a split backward. Durations are the same on all platforms, up to the rounding of one
-/// multiplication. Borrows the model.
+/// The random durations of one step under a noise model. Durations don't depend on the order: schedules are compared
+/// under common random numbers. The two parts of a full backward vary like the I and W of a split backward. Durations
+/// are the same on all platforms, up to the rounding of one multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
@@ -56,7 +55,7 @@ private:
     /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
     /// An approximately standard normal number, computed as the sum of twelve uniform numbers minus six. Integers are
-    /// added, so that the sum is the same on all platforms.
+    /// summed, because their sum is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;
@@ -69,9 +68,8 @@ private:
 
 /// An order that is prepared to run many times with different durations.
 ///
-/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in the given
-/// order. For `span`, the warm-up is postponed as in a plan, with a delay that fits the random durations, although a
-/// real run doesn't know them beforehand. Borrows the problem.
+/// Like `simulate`, each run starts every operation as early as possible in the given order. For `span`, the warm-up is
+/// postponed to fit the random durations. A real run doesn't know these durations beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.
@@ -181,8 +179,7 @@ OPTPIPE_INLINE double step_noise::normal(std::uint64_t what) const {
 }
 
 OPTPIPE_INLINE double step_noise::relative(double deviation) const {
-    constexpr double least = 0.1; // a lower limit on factors, so that every operation takes time even with large
-                                  // spreads
+    constexpr double least = 0.1; // a lower limit on factors: every operation takes time
     return std::max(least, 1.0 + model_->spread * deviation);
 }
 

@@ -13,9 +13,9 @@
 
 namespace optpipe {
 
-/// Starts every reload as late as its recomputation or gradient, its engine and its link allow. Nothing else changes. A
-/// later reload takes device memory for a shorter time. Reloads of ranks with a host limit aren't moved, because a
-/// later reload leaves its stash on the host for longer. O(n log n).
+/// Starts every reload as late as its engine, its link, and its recomputation or gradient allow. Nothing else changes.
+/// A later reload takes device memory for a shorter time. Reloads of ranks with a host limit don't move, as a later
+/// reload holds host memory for longer. O(n log n).
 template <pipeline_graph Graph>
 constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const cell_numbering cell{p.graph};

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The times at which a stage's gradients are reduced over the pipelines that train the same model.
+/// The times of the reduction of a stage's gradients over all pipelines that train the model.
 struct timed_reduction {
     optpipe::stage stage{};
     duration start{};
@@ -31,10 +31,10 @@ struct reduced_step {
 };
 
 /// Simulates the reductions of a schedule as `lower` issues them with `lowering_options::reduce`. Each reduction runs
-/// after the last weight gradient of its stage, concurrently with the remaining operations. The reductions of a rank
-/// run one after the other. `times` are the durations of the reductions, indexed by stage, in the problem's unit. All
-/// pipelines are assumed to run the same schedule at the same times, so no reduction waits for another pipeline. O(n)
-/// for n operations, and O(S log S) for S stages.
+/// after its stage's last weight gradient, beside the remaining operations. The reductions of a rank run one after the
+/// other. `times` are the durations of the reductions, indexed by stage, in the problem's unit. All pipelines are
+/// assumed to run the schedule at the same times, so no reduction waits. O(n) for n operations, and O(S log S) for S
+/// stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr reduced_step simulate_reductions(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                          const per_stage<duration>& times) {

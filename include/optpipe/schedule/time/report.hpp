@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// (objective − bound) / objective, the share of the objective that a better schedule might save. 0 if the objective is
+/// (objective − bound) / objective: the share of the objective that a better schedule might save. 0 if the objective is
 /// 0.
 [[nodiscard]] constexpr double relative_gap(duration objective, duration bound) {
     return objective > duration{} ? (objective - bound) / objective : 0.0;
@@ -21,7 +21,7 @@ struct schedule_report {
     std::string method;
     optpipe::schedule schedule;
     optpipe::measures measures;
-    /// A proven lower bound on the objective of every valid schedule of the problem, if one is known.
+    /// A proven lower bound on the objective of every valid schedule; empty if unknown.
     std::optional<duration> bound;
     /// Whether the schedule and its bound are for forwards alone (`plan_forwards`).
     bool forward_only = false;

@@ -21,8 +21,8 @@
 namespace optpipe {
 
 /// Places operations one after the other. Each operation starts as early as the rules of a valid schedule
-/// (io/README.md) and the operations already placed allow. Operations that share a lane, a link or a memory keep the
-/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
+/// (io/README.md) and all placed operations allow. Operations that share a lane, a link or a memory keep the order of
+/// the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -63,14 +63,14 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input, which is `op`, or the first part of its pair if all inputs of `op` are ready.
+    /// Returns `op` if it lacks an input, and otherwise the first part of its pair.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// Returns an input of `op` that hasn't been placed, or a placed operation that excludes `op`. Contract:
-    /// `place(op)` returned `input_missing`.
+    /// An input of `op` that hasn't been placed, or a placed operation that excludes `op`. Contract: `place(op)`
+    /// returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -82,8 +82,7 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// The inputs of an operation. If an input may be either I or B, the list has the one that has been placed, or B if
-    /// neither has been placed.
+    /// The inputs of an operation. For an input that may be I or B, the list has the placed one, or B.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
@@ -132,7 +131,7 @@ private:
         return is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind) : memory_effect_of(p, op);
     }
 
-    /// The first part of a pair on this rank that still waits for its second part; null if there is none.
+    /// The first part of a pair on this rank that waits for its second part; null if there is none.
     constexpr const operation* first_part_on(rank r) const {
         return !first_parts_.empty() && first_parts_[r.position()].is_paired ? &first_parts_[r.position()] : nullptr;
     }
@@ -184,7 +183,7 @@ private:
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
 
     /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. The time is also
-    /// unlimited for an operation that isn't possible, such as a second gradient.
+    /// unlimited for an impossible operation, such as a second gradient.
     constexpr duration ready_time(const operation& op) const {
         if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
@@ -204,8 +203,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group still run their forwards in the same order if the forward `op` comes next.
-    /// Returns true if the stage has no group.
+    /// Whether the forward `op` keeps the order of forwards equal on all stages of its group. Returns true if the stage
+    /// has no group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
@@ -313,7 +312,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// Refuses an order that ends too early, and names an operation that could have come next.
+/// Refuses an order that ends too early, and names a possible next operation.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -347,7 +346,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// Refuses an order that needs too much memory, and names the rank that lacks the most memory.
+/// Refuses an order that needs too much memory, and names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // If the problem lacks an operation of the order, the memory that the order needs is undefined.
@@ -371,14 +370,13 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times. Operations that share a lane, a link or a memory keep their order. Within this
-/// order, every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an
-/// earlier operation of the order frees.
+/// Gives an order its earliest times. Operations that share a lane, a link or a memory keep their order. In this order,
+/// every operation starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier
+/// operation of the order frees.
 ///
-/// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
-/// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
-/// an order that needs too much memory names a rank, and the memory that this rank lacks. Transfers need not name their
-/// storage option (`with_storage_of_transfers`). O(number of operations).
+/// No valid schedule with this order starts any operation earlier. Missing, repeated or premature operations make an
+/// order `not_executable`. A refusal for lack of memory names a rank and the memory that it lacks. Transfers need not
+/// name their storage option (`with_storage_of_transfers`). O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
                                                                 const basic_order<Graph>& sequence) {
@@ -426,10 +424,9 @@ template <pipeline_graph Graph>
     return static_cast<placer<Graph>&&>(place).result();
 }
 
-/// Postpones the forwards before each rank's first backward as far as all later operations allow. Nothing else changes.
-/// On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
-/// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
-/// stashes for less time. PipeOffload also postpones the warm-up before it places transfers.
+/// Postpones the forwards before each rank's first backward as far as later operations allow. Nothing else changes. On
+/// a rank without backwards, the last operation stays in place. A forward stays in place if its end frees memory that
+/// another operation may need. A rank that starts later is engaged for a shorter time, and holds stashes for less time.
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);

@@ -70,8 +70,7 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // The checks after `check_each` look up operations and their storage options, so no operation may be unknown or
-        // appear twice.
+        // Later checks look up operations and storage options, so all operations must be known and distinct.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
@@ -222,8 +221,7 @@ private:
         p_.groups.for_each_member(
             s, [&](stage member, duration delay) { after(g, find(member, operation_kind::forward, m), delay); });
         if (!p_.groups.has(s) || m.position() + 1 >= p_.graph.microbatches() || !f) return;
-        // Compares the order of forwards on this stage with the order on the other stages of its group, microbatch by
-        // microbatch.
+        // Compares the order of forwards on this stage with the other stages of its group.
         p_.groups.for_each_member(s, [&](stage member, duration) {
             if (!(s < member)) return;
             for (microbatch other = m.next(); other.position() < p_.graph.microbatches(); ++other)
@@ -255,8 +253,7 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
-    /// Checks rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, and `overlaps`
-    /// lists these pairs.
+    /// Checks rules 1 and 4: the marked operations of a rank form pairs that `overlaps` lists.
     constexpr void check_pairs(const std::vector<timed_operation>& own) {
         lane parts;
         for (const auto& timed : own)
@@ -315,7 +312,7 @@ private:
         exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
             return 2 * p_.rank_of(op.stage).position() + (rules.engines == 2 ? inward(op) : 0);
         });
-        // The link of a single rank is checked only if it is stricter than the copy engines, which were checked above.
+        // The link of a single rank is checked only if it is stricter than the copy engines.
         std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
         for (const auto l : rules.link)
             ++sharers[l];
@@ -377,8 +374,8 @@ private:
 
 } // namespace detail
 
-/// Calls `sink(const fault&)` for every violation of a rule of io/README.md. Operations that the problem doesn't have,
-/// or that appear twice, hide other violations.
+/// Calls `sink(const fault&)` for every violation of a rule of io/README.md. Unknown and repeated operations hide other
+/// violations.
 template <pipeline_graph Graph, class Sink>
 constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink,
                               tolerance t = {}) {

@@ -9,9 +9,8 @@
 namespace optpipe {
 
 /// The value of a schedule, by which schedules are compared. A lower objective is better. Between equal objectives, the
-/// time that the schedule spends on transfers and recomputation decides. If two steps have the same planned length, the
-/// step with more transfers and recomputation takes longer in practice. Transfers and recomputation compete for links,
-/// memory and processors with work that isn't part of the problem.
+/// time that the schedule spends on transfers and recomputation decides. Of two steps with equal planned length, the
+/// one with more transfers and recomputation takes longer in practice.
 struct schedule_value {
     duration objective = duration::unlimited();
     duration storage = duration::unlimited();
