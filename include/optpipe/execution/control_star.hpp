@@ -19,8 +19,8 @@ struct control_letter {
     enum class kind_type : std::uint8_t {
         text,  ///< a published text from rank 0, or a report to rank 0
         value, ///< a value sent to rank 0 (`begin_minimum`), or the least value sent by rank 0
-        peer,  ///< a text between two ranks, forwarded by rank 0; `value` is the receiver before rank 0, and the sender
-               ///< after it
+        peer,  ///< a text between two ranks, which rank 0 forwards; `value` is the receiver (to rank 0) or the sender
+               ///< (from rank 0)
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;

@@ -36,9 +36,9 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 ///
 /// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command without waiting. Commands of one lane
 /// run one after the other, in order. Different lanes run at the same time. `record(m)` marks all commands now in the
-/// lane. `wait(m)` holds back later commands until those marked by the last `record(m)` have ended. If there was no
-/// `record(m)`, the wait does nothing. Results of marked commands, and results visible to them, are visible after
-/// `wait(m)`.
+/// lane. `wait(m)` holds back later commands until all commands marked by the last `record(m)` have ended. If there was
+/// no `record(m)`, the wait does nothing. A command after `wait(m)` sees all results that the marked commands produced
+/// or could see.
 ///
 /// `launch(label, work)` calls `work(lane)` once. Lanes such as CUDA streams call `work` immediately; `work` only
 /// appends commands, such as kernels. Lanes such as threads call `work` after all earlier commands; `work` must not

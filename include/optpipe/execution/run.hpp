@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if `p` is for another rank, or
-    /// needs larger arenas or functions that the model lacks. Any thread may call `bind`.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if `p` is for another rank, needs
+    /// larger arenas, or needs functions that the model lacks. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +

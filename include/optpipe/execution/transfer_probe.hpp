@@ -39,7 +39,7 @@ public:
     [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
         return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
     }
-    /// Contract: Contract: `is_possible(room, bytes)` holds, `what` is an offload, and this rank is idle.
+    /// Contract: `is_possible(room, bytes)` holds, `what` is an offload, and this rank is idle.
     void issue(const operation& what, const arena_memory& room, std::size_t bytes) {
         const auto device = room.device.first(bytes);
         const auto host = room.host.first(bytes);

@@ -31,7 +31,7 @@ struct stage_layout {
 /// The pipeline for a layout. Returns the first pipeline of `p` with as many stages as the layout. If the layout is in
 /// loop placement, pipelines in other placements are skipped. If no pipeline of `p` fits the layout, returns a new
 /// pipeline in loop placement. Throws `input_error` if a layer is pinned to a missing stage. Throws `input_error` if a
-/// new pipeline's number of stages is too large, or no multiple of the ranks.
+/// new pipeline would have too many stages, or stages that aren't a multiple of the ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 

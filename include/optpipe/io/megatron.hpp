@@ -33,7 +33,7 @@ struct megatron_settings {
     std::vector<std::string> differences{};
 };
 
-/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches per stage before its next stage
+/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one stage before its next stage
 /// (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s modulo the number of ranks, and `group` is at
 /// least 1. In the interleaved schedule of Narayanan et al., `group` is the number of ranks.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);

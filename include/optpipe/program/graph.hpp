@@ -27,9 +27,9 @@ struct instruction_place {
 /// Whether the lanes of a rank are independent, or run instructions in the order of issue.
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
-/// An instruction ends before the start of the next on its lane, and of those that wait for its marker. The start of an
-/// instruction comes before its end. Messages are rendezvous: each end finishes only after the other has started.
-/// Contract: numbers in programs are in range, and `partners` are the pairs of exchanges that share a message.
+/// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
+/// end. An instruction ends before the next instruction on its lane starts. An instruction also ends before those that
+/// wait for its marker start. Messages are rendezvous: each end finishes only after the other has started.
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {

@@ -170,8 +170,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws a storage option. An option that holds less than the activation recomputes, and holds a multiple of 0.25.
-    /// A part or all of the held memory may be transferred.
+    /// Draws a storage option. An option that holds less than the activation also recomputes. The held size is a
+    /// multiple of 0.25. A part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};

@@ -22,11 +22,11 @@ struct options {
     int device = 0;
     /// The device of each rank of a `cluster`. Several ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
-    /// Time limit of a wait for another rank's message on the host, or for the device after a step. The limit must be
-    /// longer than a step.
+    /// Time limit for another rank's message on the host, and for the device after a step. The limit must be longer
+    /// than a step.
     std::chrono::milliseconds patience{60'000};
-    /// After the limit, memory that the device may still use is never freed. If the device doesn't end in time, memory
-    /// that it may still use is never freed. A longer limit avoids more memory leaks, but delays the error.
+    /// Time limit after an error for the device to end its running work. After this limit, memory that the device may
+    /// still use is never freed. A longer limit avoids more memory leaks, but delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. The owner must keep the borrowed streams until the lanes
     /// are destroyed. Without a source, each lane creates a stream; streams for messages have the highest priority.

@@ -6,8 +6,8 @@
 namespace optpipe::cuda {
 
 /// A second stream beside the lane's stream, for the backward of a pair. Belongs to the device that is current at
-/// construction. Each rank's model keeps one side stream until all its work has ended. Graphs capture a side stream
-/// together with the lane's stream.
+/// construction. A model has one side stream per rank. The side stream must exist until all its work has ended. Graphs
+/// capture a side stream together with the lane's stream.
 ///
 ///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
 ///         side.fork(on);

@@ -59,8 +59,8 @@ public:
 template <class Ranks> class basic_pipeline {
 public:
     /// Rehearses each stage once per storage option of the plan. `p` and `model` must outlive the pipeline. Throws
-    /// `error` if the problem isn't plain, or if the model differs in stages or can't split backwards. Throws
-    /// `input_error` if the programs have errors.
+    /// `error` if the problem isn't plain. Throws `error` if the model has another number of stages, or can't split
+    /// backwards as planned. Throws `input_error` if the programs have errors.
     basic_pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, model_{model}, how_{how}, ranks_{p, checked(p, programs, model), how},
           members_(p.graph.ranks()) {

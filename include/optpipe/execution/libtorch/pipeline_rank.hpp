@@ -104,8 +104,8 @@ public:
     /// Rehearses each stage once per storage option of the plan. All ranks must call this constructor together, because
     /// each rank passes its outputs on. A rank waits for its inputs for at most the channel's time limit. `p`, `model`
     /// and `on` must outlive the object. Throws `error` if the problem isn't plain, or if messages have no bytes.
-    /// Throws `error` if the model differs in stages or can't split backwards. Throws `input_error` if the programs
-    /// have errors.
+    /// Throws `error` if the model has another number of stages, or can't split backwards as planned. Throws
+    /// `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how = {}) try
         : pipeline_rank{

@@ -177,7 +177,8 @@ public:
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// Makes a communicator for work other than the pipeline's messages. The communicator has a fixed address, and
-    /// lives as long as those of the pipeline. All ranks of the new communicator must call `join_beside` together.
+    /// lives as long as the pipeline's communicators. All ranks of the new communicator must call `join_beside`
+    /// together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -349,8 +350,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// Makes an additional communicator for a `gradient_sum`. The communicator lives as long as those of the pipeline.
-    /// All ranks must join at the same time, before the first step. Throws the exceptions of `member`'s constructors.
+    /// Makes an additional communicator for a `gradient_sum`. The communicator lives as long as the pipeline's
+    /// communicators. All ranks must join at the same time, before the first step. Throws the exceptions of `member`'s
+    /// constructors.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

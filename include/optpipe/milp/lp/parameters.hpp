@@ -25,8 +25,8 @@ struct simplex_parameters {
     /// differ by at most `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// The ratio test takes the last group whose best pivot reaches this share (0 to 1) of the largest. A later group
-    /// gives a longer step.
+    /// The ratio test takes the last group whose best pivot reaches this share (0 to 1) of the largest pivot. A later
+    /// group gives a longer step.
     double share_of_largest_pivot = 0.1;
     /// Factor between the reaches of consecutive groups of breakpoints. A next group forms only if the current group's
     /// variables all flip.

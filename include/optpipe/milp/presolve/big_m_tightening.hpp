@@ -33,8 +33,8 @@ private:
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        // The new coefficient keeps the row at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite value of b, the
-        // terms without b can just reach the side.
+        // The row stays the same at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite value of b, the terms without
+        // b can just reach the side.
         const auto room = difference(side, std::max(a, 0.0));
         const auto size = difference(most, room.value);
         const double gap = std::abs(a) - size.value;

@@ -53,8 +53,8 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// After merging, the kept column stands for a sum. Returns whether the two columns can reach each value of this
-    /// sum.
+    /// After merging, the kept column stands for a sum. Returns whether values of the two columns can reach every value
+    /// of the sum.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

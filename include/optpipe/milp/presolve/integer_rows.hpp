@@ -17,7 +17,7 @@
 namespace optpipe::milp::presolving {
 
 /// Rounds the sides of integer rows to multiples of the coefficients' common divisor. An equation is infeasible if no
-/// integer values give its right-hand side. Each column enters only by the bound at which the activity is least.
+/// integer values give its right-hand side. For each column, only the bound with the least activity matters.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -39,8 +39,8 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether integer values can't give the row the sum `sum`. Each column enters only by the bound at which the
-    /// activity is least.
+    /// Whether integer values can't give the row the sum `sum`. For each column, only the bound with the least activity
+    /// matters.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;

@@ -23,8 +23,8 @@ struct presolve_parameters {
     double least_change_behind_binary = 1e-3;
 
     /// Limits for eliminating columns. A pivot must be at least a share (0 to 1) of the largest coefficient. The share
-    /// is `least_pivot` if the pivot's row is added to others, and else `least_singleton_pivot`. The coefficients of an
-    /// equation of two columns differ at most by the factor `largest_ratio`.
+    /// is `least_pivot` if the pivot's row is added to other rows, and otherwise `least_singleton_pivot`. The
+    /// coefficients of an equation of two columns differ at most by the factor `largest_ratio`.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
@@ -60,7 +60,7 @@ struct presolve_parameters {
     /// Work limits of all probing in one call, and of one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
-    /// Each row or column is compared with at most this number of others of equal hash.
+    /// Each row or column is compared with at most this number of earlier ones with the same hash.
     std::size_t most_compared = 8;
 };
 

@@ -87,9 +87,9 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 }
 
 /// A model under reduction, to be minimized. Methods read the model, and only reductions change it. Rows and columns
-/// keep their indices. A removed row or column is empty, and `has` is false for it. A clock that ticks once per batch
-/// of reductions dates the last change of each row and column. A row changes with its columns' bounds. A column changes
-/// with its rows.
+/// keep their indices. A removed row or column is empty, and `has` is false for it. Each row and column has the time of
+/// its last change, on a clock that ticks once per batch of reductions. A row changes with its columns' bounds. A
+/// column changes with its rows.
 class reducible {
 public:
     /// `noise` is the error of each row's sides. If `noise` is empty, only the sides' last digits are rounded.

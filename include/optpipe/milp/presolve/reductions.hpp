@@ -122,7 +122,7 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous, costless column x that occurs only in the row `at`, and widens the row.
+/// Removes a continuous, costless column x that occurs only in the row `at`. The row's bounds become wider.
 struct absorb_column {
     variable x;
     row at;

@@ -75,8 +75,8 @@ struct lowering_options {
     /// `update` and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores memory that W needs. An entry states how much of the memory
-    /// for W the forward already holds. With an entry, F and RECOMPUTE write the data for W where it can stay until W.
-    /// If an option has no entry, the largest possible amount is assumed. Impossible values are clamped.
+    /// for W the forward already holds. With an entry, F and RECOMPUTE write the data for W to its final place. If an
+    /// option has no entry, the largest possible amount is assumed. Impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

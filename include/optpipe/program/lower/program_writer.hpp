@@ -148,8 +148,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// Indexed by instruction: the position on its lane, counted from 1. `clock_of_` counts, per instruction and lane,
-    /// the lane's instructions that have ended by the instruction's end.
+    /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_`
+    /// counts the lane's instructions that end before the instruction does.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

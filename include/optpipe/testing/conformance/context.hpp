@@ -34,9 +34,9 @@ struct conformance_options {
     /// Whether rank 0 fails the last check by `cancel`, rather than by an exception. An error makes the executor
     /// unusable, so each run checks only one kind of error.
     bool by_cancel = false;
-    /// Whether every rank reports the error of the rank where the failure started. If false, each error must name the
-    /// reporting rank and its pending operation. If false, each error must name the reporting rank, and the operation
-    /// for which the reporting rank waited.
+    /// Whether every rank reports the error of the rank where the failure started. Must be false if each rank detects
+    /// on its own that another rank is gone. If false, each error must name the reporting rank and its pending
+    /// operation.
     bool same_error = true;
     /// Whether work may block a lane, for lanes that call work after all earlier commands. If true, checks block up to
     /// two lanes of a rank at a time. Must be false for virtual time, or if two lanes of a rank can't be blocked at

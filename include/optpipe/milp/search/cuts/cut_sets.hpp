@@ -103,7 +103,7 @@ private:
             orient(component);
         }
     }
-    /// Signs a component so that at most half of its nodes with demands are sources.
+    /// Chooses a component's sign so that at most half of its nodes with demands are sources.
     void orient(std::span<const std::uint32_t> component) {
         std::ptrdiff_t surplus = 0;
         for (const auto v : component)
