@@ -57,8 +57,7 @@ public:
     /// Whether the least value of all ranks is known.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
     [[nodiscard]] std::uint64_t read_minimum();
-    /// Names the ranks whose values haven't arrived, such as "rank 2 and rank 3". Ranks other than 0 wait only for rank
-    /// 0.
+    /// Names the ranks whose values haven't arrived, such as "rank 2 and rank 3".
     [[nodiscard]] std::string missing() const;
 
     /// Handles a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.

@@ -40,15 +40,13 @@ struct handover_result {
 /// Runs one rank's program step after step, and can switch to a better plan. All ranks switch between the same two
 /// steps, or none does.
 ///
-/// Rank 0 publishes a plan as text. On each rank, a thread makes, checks and binds the programs of the plan. The
-/// handover's thread uses neither the lanes nor the memory of the executor. All programs of a rank share lanes and
-/// markers. Between two steps, the training thread opens the additional lanes and markers. A rank is ready once the
-/// additional lanes and markers are open.
+/// Rank 0 publishes a plan as text. On each rank, a thread makes, checks and binds the programs of the plan. All
+/// programs of a rank share lanes and markers. Between two steps, the training thread opens the additional lanes and
+/// markers. A rank is ready once the additional lanes and markers are open.
 ///
 /// In every step, each rank votes on the new plan: not ready, refused, or ready. The result of a vote is the minimum
-/// over all ranks. Ranks vote before a step, and read the result after the step. All ranks read the same result. After
-/// the step, all ranks switch to the plan, drop the plan, or wait. `settle_plan` votes without a step until the plan is
-/// settled.
+/// over all ranks. Ranks vote before a step, and read the result after the step. After the step, all ranks switch to
+/// the plan, drop the plan, or wait. `settle_plan` votes without a step until the plan is settled.
 ///
 /// A rank refuses a plan if its programs can't be made or have errors (`check_programs`). A rank also refuses to change
 /// its stages or microbatches, or to exceed its memory, lanes or markers. If a rank refuses, all ranks keep their

@@ -42,9 +42,8 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 ///
 /// `launch(label, work)` calls `work(lane)` once. Lanes such as CUDA streams call `work` immediately; `work` only
 /// appends commands, such as kernels. Lanes such as threads call `work` after all earlier commands; `work` must not
-/// append commands. `work` may wait for another rank. With one thread per rank, a waiting rank delays no other rank.
-/// Only one thread at a time may call the lanes of a rank. After an error, commands are dropped, but calls return
-/// normally until `finish` reports the error.
+/// append commands. `work` may wait for another rank. Only one thread at a time may call the lanes of a rank. After an
+/// error, commands are dropped, but calls return normally until `finish` reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Checks the type at compile time. An error names the requirement that isn't met.

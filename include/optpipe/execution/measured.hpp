@@ -46,8 +46,8 @@ struct rank_times {
 /// includes the wait for other pipelines.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
-/// Adds to the profile what some or all ranks measured in a step: operations, messages and memory. `bytes_per_unit`
-/// converts a rank's peak to the problem's unit of memory.
+/// Adds the measurements of some or all ranks in a step: operations, messages and memory. `bytes_per_unit` converts a
+/// rank's peak to the problem's unit of memory.
 void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
               clock_time time_unit, double bytes_per_unit);
 

@@ -72,9 +72,8 @@ private:
 ///         do run.step(); while (model.was_void());
 ///     model.finish(executor);
 ///
-/// A void step costs its messages, copies and first forwards. Overflows are rare, and gradients should rarely need
-/// scaling. If most steps are void, the barrier is faster. The reversible optimizer may need memory for a copy of
-/// parameters and moments.
+/// A void step costs its messages, copies and first forwards. If most steps are void, the barrier is faster. The
+/// reversible optimizer may need memory for a copy of parameters and moments.
 ///
 /// In a void step, some forwards may receive the data of an earlier message. Models that use inputs as positions must
 /// check the positions' range. Replicas of a pipeline (`reduce`) need bitwise equal gradients, to agree on void steps.

@@ -118,7 +118,7 @@ struct backward_task {
     std::span<const slice_memory> keys_values{};
     /// The gradients of keys and values of all slices up to this slice, in order. The last slice of a sequence has no
     /// gradients of its own keys and values. The backward of the last slice runs first, and sets the gradients of keys
-    /// and values. The backward of a slice that isn't the last adds to the gradients of earlier slices.
+    /// and values. The backwards of earlier slices add to the gradients.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair, whether the task also computes the weight gradient.
     bool is_full = false;

@@ -37,10 +37,10 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 /// Carries messages between ranks.
 ///
 /// Semantics: `exchange(lane, messages)` appends the messages to the lane as one command. The span `messages` needs to
-/// be valid only during the call. `exchange` is the only way to send. Messages from one rank to another match in order
-/// in each direction, on any lane. All messages of an exchange progress together. The exchange ends once received data
-/// may be read and sent data overwritten. A send must wait only for its receiver. Data must stay in place until the
-/// exchange ends. Messages without addresses have no bytes; the engine's own transport identifies them by label.
+/// be valid only during the call. Messages from one rank to another match in order in each direction, on any lane. All
+/// messages of an exchange progress together. The exchange ends once received data may be read and sent data
+/// overwritten. A send must wait only for its receiver. Data must stay in place until the exchange ends. Messages
+/// without addresses have no bytes; the engine's own transport identifies them by label.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

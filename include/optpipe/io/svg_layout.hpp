@@ -36,7 +36,7 @@ struct svg_layout {
     double time = 0.0;
 
     /// Adapts the figure to new widths of the texts at its left and right. `width` is the requested width of the
-    /// figure, or 0 if none is requested.
+    /// figure, or 0.
     void widen(double new_left, double new_right, double width) {
         left = new_left;
         right = new_right;

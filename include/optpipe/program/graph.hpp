@@ -28,8 +28,9 @@ struct instruction_place {
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
-/// end. An instruction ends before the next instruction on its lane starts. An instruction also ends before those that
-/// wait for its marker start. Messages are rendezvous: each end finishes only after the other has started.
+/// end. An instruction ends before the next instruction on its lane starts. An instruction that waits for a marker
+/// starts after the end of the recording instruction. Messages are rendezvous: each end finishes only after the other
+/// has started.
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {

@@ -21,9 +21,8 @@ struct issued_task {
 /// A program's tasks, in an order in which one thread may issue all tasks. Tasks are computations, transfers, sends,
 /// receives, reductions and updates. A loop that runs these tasks doesn't need the planned times. Each lane (a stream,
 /// or a thread) runs its tasks in this order, beside the other lanes. A lane starts a task once all tasks in the task's
-/// `after` have ended. The lists `after` also govern the transfers. Tasks wait only for inputs, and for memory that
-/// must be freed first. A loop that follows the plan's allocations (io/README.md, rules 8 and 9) never exceeds the
-/// plan's peak.
+/// `after` have ended. Tasks wait only for inputs, and for memory that must be freed first. A loop that follows the
+/// plan's allocations (io/README.md, rules 8 and 9) never exceeds the plan's peak.
 ///
 /// A single thread may also run all tasks in this order, without lanes and `after`. One thread per rank doesn't
 /// deadlock, even if sends block until received (`check_programs`). However, computations on a single thread wait for

@@ -16,10 +16,10 @@ namespace optpipe {
 ///
 /// Each rank's device arena is as large as the plan's peak, except for rounding. With `part_placement::contiguous`, the
 /// arena also has gaps between stashes. The buffers of messages take additional memory. Stages on the same rank pass
-/// data on without a message. An activation is sent once to each other rank that needs it. An edge's held data stays in
-/// the device arena until the consumer needs it. When the consumer needs the data, the data is sent and its memory is
-/// freed. Attention keys and values of slices are in the device arena, too. The ranks of a group send each other their
-/// partial results. A pair is one instruction, with all buffers, waits and messages of its two operations.
+/// data on without a message. An activation is sent once to each other rank that needs it. Data held by an edge stays
+/// in the device arena until the consumer needs it. When the consumer needs the data, the data is sent and its memory
+/// is freed. Attention keys and values of slices are in the device arena, too. The ranks of a group send each other
+/// their partial results. A pair is one instruction, with all buffers, waits and messages of its two operations.
 /// `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` or, with `forward_only`, `validate_forward_only` rejects. Refuses a schedule that
@@ -70,9 +70,9 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
 ///
-/// Stashes may be split. Handed-on values can't be split, so the arena may exceed the plan's peak. A second attempt
-/// keeps stashes contiguous, and a third attempt packs all buffers densely. Each attempt follows only if the attempt
-/// before exceeds the peak.
+/// Stashes may be split. Values passed between stages can't be split, so the arena may exceed the plan's peak. A second
+/// attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each attempt follows only if the
+/// attempt before exceeds the peak.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -24,7 +24,7 @@ struct control_channel_options {
     std::size_t rounds = 20;
     /// Size of the longest text in bytes. The default is more than any transport sends at once.
     std::size_t bytes = std::size_t{1} << 20U;
-    /// Sleeps (of 0.1 ms) after which a rank that waits for a text counts as stuck.
+    /// Number of sleeps (of 0.1 ms) after which a waiting rank counts as stuck.
     std::size_t patience = 200'000;
     /// Whether a rank cancels in the last check, which makes the channel unusable.
     bool with_error = true;
@@ -88,8 +88,7 @@ private:
     }
 
     /// Publishes and reports texts, and computes the minimum of the ranks' numbers (`begin_minimum`, `minimum`). In
-    /// some rounds, one rank calls `begin_minimum` only after it has received rank 0's texts. In the other rounds, rank
-    /// 0 publishes texts after its `begin_minimum`.
+    /// some rounds, one rank calls `begin_minimum` only after it has received rank 0's texts.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -130,8 +129,7 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All ranks send texts to all ranks, including themselves, and then receive them. In most rounds, one rank
-    /// receives rank 0's text before it sends its own texts.
+    /// All ranks send texts to all ranks, including themselves, and then receive them.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {

@@ -170,7 +170,7 @@ private:
 
     // Functions that exchange greetings, before the channel's thread starts.
 
-    /// The first message that a rank sends on its connection. A peer whose first message isn't a greeting isn't a rank.
+    /// The first message that a rank sends on its connection. A peer without a greeting isn't a rank.
     struct greeting {
         static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
         std::uint64_t magic = of_a_rank;

@@ -179,7 +179,7 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    /// How a wait ended. For a wait on several streams, this is the worst of the results.
+    /// How a wait ended. A wait on several streams has the worst of their results.
     enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {

@@ -12,8 +12,8 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks. Kernels of different virtual ranks can run at
-/// the same time. The ranks share memory bandwidth and copy engines.
+/// Splits the multiprocessors of one device among several virtual ranks. The ranks share memory bandwidth and copy
+/// engines.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). Looks up the driver's functions at run time, so programs
 /// don't link the driver.

@@ -181,9 +181,8 @@ private:
 /// A CUDA stream as a lane.
 ///
 /// Ranks of one process may exchange messages without NCCL. A message without NCCL waits until the threads of both
-/// ranks have issued it. The lane of the first end holds back later commands until the second end is issued. The thread
-/// of the second end also issues the first rank's held commands, except launches. Each rank's own thread issues the
-/// rank's launches, with its next command or in `finish`.
+/// ranks have issued it. The lane of the first end holds back later commands until the second end is issued. Each
+/// rank's own thread issues the rank's launches, with its next command or in `finish`.
 class lane {
 public:
     using marker = cuda::marker;

@@ -13,8 +13,7 @@ inline constexpr std::size_t pinned_part_bytes = std::size_t{64} << 30U;
 /// these options, each part of a stash is contiguous on the device. On the host, each part of a stash lies in one part
 /// of pinned memory.
 ///
-/// By default, `lower` minimises memory rather than the number of pieces. With other options, `execution::contiguous`
-/// throws if a part of a stash has several pieces.
+/// With other options, `execution::contiguous` throws if a part of a stash has several pieces.
 [[nodiscard]] inline lowering_options lowering_defaults() {
     lowering_options how;
     how.placement = part_placement::contiguous;

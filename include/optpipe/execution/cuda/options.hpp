@@ -33,9 +33,8 @@ struct options {
     stream_source streams{};
     /// Whether to record the times of all tasks by events. If true, steps can't be captured as graphs.
     bool record_times = false;
-    /// Largest number of bytes of host memory that one call pins, rounded up to pages. The limit exists because drivers
-    /// refuse to pin very many pages at once. Should equal `lowering_options::host_part`, or some copies are split in
-    /// two.
+    /// Largest number of bytes of host memory that one call pins, rounded up to pages. Should equal
+    /// `lowering_options::host_part`, or some copies are split in two.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel for failures, or null. The executor tells the channel immediately if this rank fails. The executor
     /// polls the channel while it waits for its device or for NCCL. `finish` throws the failure of another rank without

@@ -103,7 +103,7 @@ public:
 
     struct forward_result {
         std::unique_ptr<cell> now;
-        /// On the last stage, this is the loss.
+        /// The outputs of the last stage are the loss.
         tensors outputs;
     };
     [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);

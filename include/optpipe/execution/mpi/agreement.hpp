@@ -58,7 +58,7 @@ public:
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// To be called if even notices can't be sent or received any more.
+    /// Called once notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";

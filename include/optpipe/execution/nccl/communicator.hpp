@@ -197,9 +197,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 }
 
 /// An open group of NCCL calls. The sends and receives of a group progress together. Sends and receives with the same
-/// peer and direction match in order. A group may use several communicators. If `close` isn't called, the destructor
-/// closes the group, and errors only appear at the next call. If a call blocks for too long, the watchdog aborts the
-/// communicators. The watchdog is null if no call can block.
+/// peer and direction match in order. A group may use several communicators. Without `close`, the destructor closes the
+/// group, and errors appear at the next call. If a call blocks for too long, the watchdog aborts the communicators. The
+/// watchdog is null if no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {

@@ -26,7 +26,7 @@ struct lp_column {
     bool is_binary = false;
     stated_bounds bounds{};
 
-    /// Whether the bounds are within 0 and 1. Programs disagree on the meaning of other bounds of a binary.
+    /// Whether the bounds are within 0 and 1. Programs read wider bounds of a binary differently.
     [[nodiscard]] bool has_bounds_of_binary() const {
         const auto fits = [](double bound) { return bound >= 0.0 && bound <= 1.0; };
         return (!bounds.has_lower || fits(bounds.lower)) && (!bounds.has_upper || fits(bounds.upper));

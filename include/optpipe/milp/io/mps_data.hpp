@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::detail {
 
-/// Numbers the names of rows or of columns.
+/// Gives numbers to the names of rows or columns.
 class mps_names {
 public:
     /// Adds a name and returns its number. Returns nothing if the name already has a number.

@@ -28,7 +28,7 @@ namespace optpipe::milp {
 namespace optpipe::milp {
 namespace detail {
 
-/// Whether a name is no number, operator, exponent of a number or word of the format.
+/// False for numbers, operators, exponents of numbers, and words of the format.
 inline bool is_lp_name(std::string_view name) {
     constexpr std::string_view marks = "!\"#$%&(),.;?@_`'{}~";
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };

@@ -28,8 +28,8 @@ struct simplex_parameters {
     /// The ratio test takes the last group whose best pivot reaches this share (0 to 1) of the largest pivot. A later
     /// group gives a longer step.
     double share_of_largest_pivot = 0.1;
-    /// Factor between the reaches of consecutive groups of breakpoints. A next group forms only if the current group's
-    /// variables all flip.
+    /// Factor between the reaches of consecutive groups of breakpoints. The next group forms only if all variables of
+    /// the current group flip.
     double coarsening = 4.0;
     /// Number of failures of the factors before a method gives up.
     int most_retries = 50;

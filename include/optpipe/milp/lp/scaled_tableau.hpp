@@ -17,8 +17,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The status of a row's slack. Because the slack is the negative of the row's activity, lower and upper bound are
-/// swapped.
+/// The status of a row's slack. Lower and upper bound are swapped, because the slack is the negative of the row's
+/// activity.
 [[nodiscard]] constexpr basis_status mirrored(basis_status s) {
     switch (s) {
     case basis_status::at_lower: return basis_status::at_upper;

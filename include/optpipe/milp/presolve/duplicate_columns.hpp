@@ -38,7 +38,7 @@ private:
         return true;
     }
 
-    /// The factor with second = factor * first; 0 if none exists.
+    /// The factor in second = factor * first; 0 if there is none.
     static double ratio(const reducible& m, variable first, variable second, const margins& slack) {
         const auto& entries = m.entries(first);
         if (entries.size() != m.entries(second).size()) return 0.0;

@@ -34,7 +34,7 @@ struct duplicate_rows {
     }
 
 private:
-    /// The factor with second = factor * first; 0 if none exists. The factor's noise is the error of an activity
+    /// The factor in second = factor * first; 0 if there is none. The factor's noise is the error of an activity
     /// computed through the other row.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);

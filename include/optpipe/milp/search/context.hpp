@@ -53,7 +53,7 @@ struct context {
     std::function<void()> on_incumbent;
     /// The difference between an objective in `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// Constant between an objective in `incumbents` and the user's objective, apart from the sign.
+    /// The user's objective minus an objective in `incumbents`, apart from the sign.
     double offset = 0.0;
     /// The worst objective of interest, on the scale of `incumbents`.
     double ceiling = infinity;

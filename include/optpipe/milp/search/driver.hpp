@@ -164,8 +164,7 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes from the given model. The models exist for a while, even if presolve
-    /// removes most of their contents.
+    /// Memory of the models that presolve makes from the given model.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;

@@ -54,7 +54,7 @@ struct problem {
     double offset = 0.0;
     /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
-    /// Least difference of unequal objectives of best points; 0 if unknown.
+    /// The least step between different objectives of best points; 0 if unknown.
     double objective_step = 0.0;
     numbers tolerances;
 

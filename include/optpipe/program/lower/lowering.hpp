@@ -184,7 +184,7 @@ private:
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// Largest allowed bytes of an arena: the memory limit, or the plan's rounded peak if larger.
+    /// Largest allowed size of an arena in bytes: the memory limit, or the plan's rounded peak if larger.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);

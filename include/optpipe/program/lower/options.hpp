@@ -19,7 +19,7 @@ enum class message_lanes : std::uint8_t {
     single,        ///< one lane, for transports that don't allow several messages at once
 };
 
-/// The earliest time at which a receive may start. A receive always waits for its buffer, too.
+/// The earliest time at which a receive may start. A receive always waits for its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
     when_due, ///< the receive starts after the computations planned before the send; for transports whose receives
@@ -52,8 +52,8 @@ struct lowering_options {
     /// and tasks have no input and output buffers. See examples 13 (a loop of your own) and 16 (a transport of your
     /// own).
     std::size_t message_bytes = 0;
-    /// Message sizes of the stages, if they differ. Entry s is the size of stage s's handed-on value, and of its
-    /// gradient. Missing entries default to `message_bytes`.
+    /// Message sizes of the stages, if they differ. Entry s is the size of the value that stage s hands on, and of the
+    /// value's gradient. Missing entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
     /// Size in bytes of a partial result, for a microbatch with a factor of 1 on messages. F computes a partial result
     /// per stage of a group, for all backwards of the group.
@@ -92,11 +92,11 @@ struct lowering_options {
         return aligned(factor == 1.0 ? bytes
                                      : static_cast<std::size_t>(std::ceil(static_cast<double>(bytes) * factor)));
     }
-    /// Bytes of stage `boundary`'s handed-on value, before alignment.
+    /// Bytes of the value that stage `boundary` hands on, before alignment.
     [[nodiscard]] constexpr std::size_t given_bytes_of_message(std::size_t boundary) const {
         return boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes;
     }
-    /// Bytes of stage `boundary`'s handed-on value, after alignment.
+    /// Bytes of the value that stage `boundary` hands on, after alignment.
     [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
         return aligned(given_bytes_of_message(boundary));
     }

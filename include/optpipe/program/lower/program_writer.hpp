@@ -117,7 +117,7 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    /// Most lanes of a program: 1 for computations, 2 for copies, 4 for messages, 1 for reductions.
+    /// Largest number of lanes: 1 for computations, 2 for copies, 4 for messages, 1 for reductions.
     static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
 

@@ -42,8 +42,8 @@ struct conformance_options {
     /// two lanes of a rank at a time. Must be false for virtual time, or if two lanes of a rank can't be blocked at
     /// once. Has no effect on executors that call work immediately, such as executors with streams.
     bool work_may_block = true;
-    /// Sleeps (of `detail::a_moment`) after which a waiting check counts as stuck. The default takes half a minute on
-    /// an idle machine.
+    /// Number of sleeps (of `detail::a_moment`) after which a waiting check counts as stuck. The default takes half a
+    /// minute on an idle machine.
     std::size_t patience = 200'000;
 };
 

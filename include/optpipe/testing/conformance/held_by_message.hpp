@@ -80,9 +80,8 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
-    /// that waits for a marker after the message. The same marker was also recorded before the message. The second lane
-    /// must wait for the later record of the marker.
+    /// Copies data that arrives by message, in the message's lane and in a lane that waits for a marker. The marker was
+    /// also recorded before the message, but the wait must be for the later record.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

@@ -101,7 +101,7 @@ private:
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether a lane's work runs on another thread than its launch.
+    /// Whether a lane calls work on a different thread than the launching thread.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});

@@ -24,9 +24,8 @@
 namespace optpipe::libtorch {
 
 /// A source of streams for the lanes of a CUDA executor (`cuda::options::streams`). The streams come from LibTorch's
-/// pool. Streams that carry messages have high priority. LibTorch keeps the streams of its pool, and the memory cached
-/// for each stream. The pool of a device has 32 streams of each priority. With more than 32 lanes of a priority on a
-/// device, some lanes share a stream.
+/// pool. Streams that carry messages have high priority. The pool of a device has 32 streams of each priority. With
+/// more than 32 lanes of a priority on a device, some lanes share a stream.
 [[nodiscard]] inline cuda::stream_source pooled_streams() {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }

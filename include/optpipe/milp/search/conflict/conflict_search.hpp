@@ -90,8 +90,8 @@ public:
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on, the general integer variable with the least lower bound is fixed there first. If the variables are
-    /// start times of jobs, this rule is list scheduling.
+    /// From now on, the search first fixes the general integer variable with the least lower bound. If the variables
+    /// are start times of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;

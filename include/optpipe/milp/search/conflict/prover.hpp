@@ -156,7 +156,7 @@ private:
 
     /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. The
     /// first slice tries a few rules, and each later slice one more rule. The effort of dispatching rules doesn't count
-    /// in `stalled_conflicts`. A rule may take a few slices, because it visits every row several times.
+    /// in `stalled_conflicts`.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();

@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds the clique of a knapsack row. The clique consists of items of which any two together exceed the limit.
+    /// Adds the clique of a knapsack row. Any two items of the clique together exceed the limit.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;

@@ -45,8 +45,7 @@ struct rounding_parameters {
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum. With `relaxing`, only
-/// integer variables stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding of a sum of rows (Nemhauser and Wolsey, 1990; Marchand and Wolsey, 2001). Columns and slacks

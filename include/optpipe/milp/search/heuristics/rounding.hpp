@@ -12,7 +12,7 @@
 
 namespace optpipe::milp::search {
 
-/// Numbers of rows that an increase, or a decrease, of each column can violate.
+/// Numbers of rows that each column can violate by increasing, and by decreasing.
 struct locks {
     std::vector<std::uint32_t> up, down;
 

@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// Observed costs per unit of rounding a column down and up (Bénichou et al., 1971).
+/// Observed costs of rounding each column down and up, per unit of distance (Bénichou et al., 1971).
 class pseudocosts {
 public:
     /// One observation: a move by `distance` raised the bound by `gain`.

@@ -62,7 +62,7 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains after the rows' sides move outwards by their noise. The relaxation's
+    /// Reports infeasibility only if it persists with the rows' sides moved outwards by their noise. The relaxation's
     /// point may violate the original sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
