@@ -11,9 +11,8 @@
 
 namespace optpipe::execution {
 
-/// The lanes and markers of one rank, shared by the programs of a run. Only one program at a time has commands in the
-/// lanes. Lanes and markers stay open until the pool is destroyed. Only the thread that issues may use the pool. The
-/// executor must outlive the pool.
+/// The lanes and markers of one rank, shared by the programs of a run. Lanes and markers stay open until the pool is
+/// destroyed. Only the thread that issues may use the pool. The executor must outlive the pool.
 template <class Executor> class lane_pool {
 public:
     using lane_type = lane_of<Executor>;

@@ -66,7 +66,7 @@ private:
 ///
 /// If any rank must revise its updates, the last rank's message tells all ranks. The step in which ranks learn of a
 /// revision is void, because some forwards used wrong parameters. In a void step, all remaining computations do
-/// nothing. Messages and copies go on in a void step. All ranks detect a void step by `was_void` and run it again:
+/// nothing, but messages and copies go on. All ranks detect a void step by `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());

@@ -30,12 +30,11 @@ struct pytorch_options {
 /// Whether the schedule has offloads, reloads, recomputations, or backwards that recompute piecewise.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. PyTorch can't run every schedule. Refused if a rank
-/// has no stage, or the order isn't executable. Refused if stashes are offloaded or recomputed, unless
-/// `without_storage` is set. Refused for problems with edges, groups or frozen stages. Pairs with an I are refused,
-/// because PyTorch only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`,
-/// but not in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a
-/// sequence in order. The user's stage module stores the data that one slice leaves for the next.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refused if a rank has no stage, or the order isn't
+/// executable. Refused if stashes are offloaded or recomputed, unless `without_storage` is set. Refused for problems
+/// with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch only runs pairs with a full
+/// backward. Pairs with a full backward can be written in `compute_only`, but not in `compute_comms`. Microbatches may
+/// differ, and may be slices of sequences. The user's stage module stores the data that one slice leaves for the next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds UNSHARD and RESHARD. In
 /// `compute_comms`, `to_pytorch` adds UNSHARD and RESHARD if `unsharded_stages` isn't 0.
@@ -153,7 +152,7 @@ namespace detail {
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
 /// PyTorch issues a row's actions in order, and computations wait for their messages. In each program, all messages are
-/// on one lane. The programs have a common order that works even if every send waits for its receive.
+/// on one lane. The programs don't deadlock, even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {

@@ -244,7 +244,7 @@ private:
     std::vector<violation> found_{};
 };
 
-/// Simulates the rows. Each row runs its actions one after the other.
+/// Simulates the rows.
 class pytorch_run {
 public:
     pytorch_run(const any_graph& g, const pytorch_schedule& file, pytorch_sends sends)

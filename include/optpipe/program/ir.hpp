@@ -162,7 +162,7 @@ struct buffer_link {
     buffer_id buffer = no_buffer;
 };
 
-/// Stands for the next stage of an activation, or the previous stage of a gradient.
+/// Stands for the next stage (for an activation) or the previous stage (for a gradient).
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces its value.

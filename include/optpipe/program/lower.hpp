@@ -11,8 +11,7 @@
 namespace optpipe {
 
 /// Lowers a schedule to one program per rank. Every lane runs its instructions in the order of the schedule.
-/// Instructions wait for their inputs, and for memory to become free. Programs follow the plan, whatever the actual
-/// durations are.
+/// Instructions wait for their inputs, and for memory to become free.
 ///
 /// Each rank's device arena is as large as the plan's peak, except for rounding. With `part_placement::contiguous`, the
 /// arena also has gaps between stashes. The buffers of messages take additional memory. Stages on the same rank pass
@@ -71,8 +70,7 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// the precedences have a cycle.
 ///
 /// Stashes may be split. Values passed between stages can't be split, so the arena may exceed the plan's peak. A second
-/// attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each attempt follows only if the
-/// attempt before exceeds the peak.
+/// attempt keeps stashes contiguous, and a third attempt packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -61,8 +61,7 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Pairs of instructions of rank `r` that must run in order. Excludes pairs that only the lifetimes of buffers
-    /// require.
+    /// Pairs of instructions of rank `r` that must run in order. The order of buffer lifetimes isn't included.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:

@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// Two instructions of a rank. The first must end before the second starts.
 using instruction_pair = std::pair<std::size_t, std::size_t>;
 
-/// Finds pairs of instructions that must run in order. Buffers must be in use from their first to their last
-/// instruction. Overlapping buffers must not be in use at the same time.
+/// Finds pairs of instructions that must run in order. All uses of a buffer lie between its first and its last use.
+/// Overlapping buffers must not be in use at the same time.
 class lifetime_order {
 public:
     explicit lifetime_order(const rank_program& p) : p_{p} {}

@@ -181,8 +181,7 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The backward message is issued first, but sent last, after a copy in its lane. The receives are issued in
-            // alternating order from round to round.
+            // The backward message is issued first, but sent last, after a copy in its lane.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {

@@ -17,9 +17,9 @@ namespace optpipe::mpi {
 ///
 /// A rank that fails reports its failure to rank 0. The first report that rank 0 receives is the verdict on the run.
 /// Rank 0 sends the verdict to all ranks. Each rank confirms the verdict, ends its messages, and reports that it is
-/// done. A rank that leaves without a failure also reports that it is done. Rank 0 announces the end when all ranks are
-/// done or `patience` has passed, and names the missing ranks. Without rank 0, the other ranks stop waiting after twice
-/// the time limit. Only one thread at a time may use an agreement.
+/// done. Rank 0 announces the end when all ranks are done or `patience` has passed, and names the missing ranks.
+/// Without rank 0, the other ranks stop waiting after twice the time limit. Only one thread at a time may use an
+/// agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;

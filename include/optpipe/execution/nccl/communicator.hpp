@@ -34,7 +34,7 @@ private:
     ncclResult_t code_;
 };
 
-/// A call that exceeded the time limit. NCCL has no watchdog, so this library has its own.
+/// A call that exceeded the time limit.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;

@@ -19,10 +19,10 @@ namespace optpipe::milp::search {
 
 /// Cut-set inequalities (Magnanti, Mirchandani and Vachani, 1995) of networks hidden in the rows. The networks are
 /// found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow into a
-/// set of nodes. Rows are nodes. A non-integer column in two rows is an arc from its negative to its positive scaled
-/// coefficient. A non-integer column in a single row connects that row with the outside. The first cut of a node with a
-/// demand is a minimum cut of the capacities open at the point. Opening a cut's arcs leads to the next cut (nested cuts
-/// and creep flow, Koch and Martin, 1998). Each cut sums and rounds the rows of the nodes behind it.
+/// set of nodes. Each row is a node of a network. A non-integer column in two rows is an arc from its negative to its
+/// positive scaled coefficient. A non-integer column in a single row connects that row with the outside. The first cut
+/// of a node with a demand is a minimum cut of the capacities open at the point. Opening a cut's arcs leads to the next
+/// cut (nested cuts and creep flow, Koch and Martin, 1998). Each cut sums and rounds the rows of the nodes behind it.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)

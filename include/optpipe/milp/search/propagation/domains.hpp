@@ -98,8 +98,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. To walk the trail
-    /// backwards, hide its changes one by one. `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`, until `unhide` is called. The bounds don't
+    /// change.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;
