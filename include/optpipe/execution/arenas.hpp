@@ -32,12 +32,11 @@ struct arena_sizes {
 /// The owner of the memory in which a program's buffers are.
 enum class buffer_owner : std::uint8_t {
     library, ///< the library: buffers are in the arenas of the executor's memory
-    engine,  ///< the training engine: buffers are tensors, which the engine allocates and frees as the program runs.
-             ///< The library neither allocates the tensors nor knows their addresses. The sizes in the program are
-             ///< upper limits for the engine
+    engine,  ///< the training engine allocates the buffers as tensors while the program runs. The library doesn't know
+             ///< the tensors' addresses. The sizes in the program are upper limits for the engine
 };
-/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The training engine finds
-/// its tensors by the stage, microbatch and storage option in each task and label.
+/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. An engine finds its tensors
+/// by stage, microbatch and storage option.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< the owner of stashes on the device and on the host
     buffer_owner messages = buffer_owner::library;
@@ -61,7 +60,7 @@ struct arena_memory {
     std::span<std::byte> device{};
     std::span<std::byte> host{};
     std::span<std::byte> message{};
-    /// Sizes of all arenas, including those that the training engine owns.
+    /// Sizes of all arenas, including those of the training engine.
     arena_sizes sizes{};
     buffer_owners owners{};
 
@@ -83,8 +82,8 @@ struct arena_memory {
     }
 };
 
-/// The arenas of one rank, allocated once for all programs that the rank runs. If an allocation fails, throws the
-/// exception of the executor's memory.
+/// Allocates one rank's arenas once, for all programs of the rank. If an allocation fails, throws the exception of the
+/// executor's memory.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})
@@ -106,8 +105,7 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// The host slab is declared first, so it is destroyed last. Freeing device memory waits for the device, so all
-    /// copies to the host have ended before the host memory is freed.
+    /// The host slab is declared first and destroyed last. Freeing device memory waits for all copies to the host.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

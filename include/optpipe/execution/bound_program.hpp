@@ -15,8 +15,7 @@
 
 namespace optpipe::execution {
 
-/// A rank's program in which buffer numbers have been replaced by addresses. Any thread may construct a bound program,
-/// because the constructor uses neither the executor nor the memory.
+/// A rank's program in which buffer numbers have been replaced by addresses. Any thread may construct a bound program.
 class bound_program {
 public:
     /// One instruction, or the backward of a pair, with its addresses.
@@ -52,12 +51,11 @@ public:
         stash_part pair_memory{};
     };
 
-    /// Throws `error` if the arenas, or the sizes granted to the training engine, are smaller than the program needs.
+    /// Throws `error` if the program needs more memory than `room` has.
     bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
-    /// Indexed by lane: the largest number of commands that a step puts into the lane, plus one for the wait before the
-    /// step.
+    /// Largest number of commands per step in each lane, plus 1 for the wait before the step.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};
@@ -80,10 +78,10 @@ private:
     void find_pieces(const rank_program& p, const arena_memory& room);
     [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
     [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const;
-    /// A part of a stash that has the pieces of `first`, followed by those of `second`.
+    /// Returns the pieces of `first`, followed by those of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
-    /// The memory from which a message is sent, or into which a message is received.
+    /// Returns the memory that a message is sent from or received into.
     [[nodiscard]] std::span<std::byte> message_memory(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
     void bind_operation(const rank_program& p, const operation_buffers& each, task& t);
@@ -172,8 +170,8 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_pro
     return only_piece(p, id);
 }
 
-/// The links of an operation are sorted, first by direction (inputs before outputs), then by kind of value, then by
-/// stage or slice. An output that several stages use appears once.
+/// Sorts the links of an operation: inputs first, then by kind of value, then by stage or slice. An output that several
+/// stages use appears once.
 OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const operation_buffers& each, task& t) {
     const auto links = std::span{p.links}.subspan(each.first_link, each.links);
     const auto select = [&](auto& list, auto& from, const auto& make) {

@@ -45,15 +45,15 @@ template <class C> concept has_minimum = requires(C& by) {
 /// `report(text)` on any rank sends a text to rank 0. `next_report()` on rank 0 returns the reported texts one by one.
 /// Texts of the same rank stay in order.
 ///
-/// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the result, which is the
-/// least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of the
-/// previous all-reduce. If a rank sends a report before it joins an all-reduce, the report arrives at rank 0 before the
-/// result of the all-reduce. Texts and results may arrive at any time, and are stored until the rank asks for them.
+/// `begin_minimum(value)` joins an all-reduce and returns immediately. `minimum()` waits for the least value of all
+/// ranks. A rank may call `begin_minimum` again only after `minimum()` has returned. A report sent before
+/// `begin_minimum` arrives at rank 0 before the minimum. The channel stores texts and results until the rank asks for
+/// them.
 ///
 /// `cancel(what_it_did, reason)` immediately tells all ranks that this rank has failed. The channel also fails if a
-/// rank is gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every
-/// call on every rank throws `execution_error`, which names the failed rank. Only `cancel`, and a `minimum()` whose
-/// result has already arrived, still return normally after a failure. Only one thread at a time may use the channel.
+/// rank is gone, or exceeds the time limit `patience` in an all-reduce. After a failure, every call on every rank
+/// throws `execution_error`, naming the failed rank. A failed channel still allows `cancel`, and `minimum()` if the
+/// result has arrived. Only one thread at a time may use the channel.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -69,7 +69,7 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 ///
 /// Semantics: `send(to, text)` returns immediately, and the text may arrive at any time. `to` may be the sender itself.
 /// `receive(from)` waits for the next text of the rank `from`, in the order of sending. `send` and `receive` throw
-/// `execution_error` once a rank has failed, or if an awaited text doesn't arrive within the channel's time limit
+/// `execution_error` once a rank has failed. `receive` also throws if no text arrives within the channel's time limit
 /// (`patience`). After a failure, `receive` may still return a text that had already arrived. Only one thread at a time
 /// may use `send` and `receive`. Another thread may use the other functions of the control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;

@@ -17,19 +17,18 @@ namespace optpipe::execution {
 /// A letter from rank 0 to another rank, or from any rank to rank 0.
 struct control_letter {
     enum class kind_type : std::uint8_t {
-        text,  ///< a published text on its way from rank 0, or a report on its way to rank 0
-        value, ///< a value (`begin_minimum`) on its way to rank 0, or the least value of all ranks on its way from rank
-               ///< 0
-        peer,  ///< a text from one rank to another, sent by way of rank 0;
-               ///< on the way to rank 0, `value` is the receiver; on the way from rank 0, `value` is the sender
+        text,  ///< a published text from rank 0, or a report to rank 0
+        value, ///< a value sent to rank 0 (`begin_minimum`), or the least value sent by rank 0
+        peer,  ///< a text between two ranks, which rank 0 forwards; `value` is the receiver (to rank 0) or the sender
+               ///< (from rank 0)
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
     std::string text{};
 };
 
-/// One rank's state in a control channel in which all letters go to or from rank 0. A `control_star` produces letters
-/// and takes those that arrive. A carrier delivers the letters, and keeps their order between any two ranks.
+/// One rank's state in a control channel. All letters go to or from rank 0. A `control_star` produces letters and takes
+/// those that arrive. A carrier delivers the letters, and keeps their order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -58,8 +57,7 @@ public:
     /// Whether the least value of all ranks is known.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
     [[nodiscard]] std::uint64_t read_minimum();
-    /// The ranks whose values haven't arrived yet, such as "rank 2 and rank 3". Ranks other than 0 only know that they
-    /// wait for rank 0.
+    /// Names the ranks whose values haven't arrived, such as "rank 2 and rank 3".
     [[nodiscard]] std::string missing() const;
 
     /// Handles a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.

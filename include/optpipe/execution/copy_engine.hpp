@@ -10,7 +10,7 @@
 
 namespace optpipe::execution {
 
-/// Copies all bytes of `from` to `to`, which have the same size.
+/// A copy of all bytes of `from` to `to`. Both have the same size.
 struct copy_piece {
     std::span<std::byte> to;
     std::span<const std::byte> from;
@@ -30,9 +30,8 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 /// Copies between a device and its host.
 ///
 /// Semantics: `copy` appends copies between two arenas to the lane's commands. All copies of a call end before the next
-/// command of the lane starts. `pieces`, and the memory to which they refer, must stay valid until the step ends. If
-/// the training engine owns stashes (`buffer_owners`), `pieces` is empty. An engine that owns stashes needs its own
-/// `copy_engine`, which uses the label to find the tensors.
+/// command of the lane starts. `pieces` and their memory must stay valid until the step ends. If the training engine
+/// owns stashes (`buffer_owners`), `pieces` is empty. An engine that owns stashes needs its own `copy_engine`.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

@@ -14,8 +14,8 @@
 
 namespace optpipe::execution {
 
-/// The number that the launcher gives to a process, among all processes that train the model. A `rank` is the number of
-/// a process in its pipeline.
+/// The number of a process among all processes that train the model. A `rank` is the number of a process in its
+/// pipeline.
 using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.
@@ -58,20 +58,19 @@ struct mesh_place {
     friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
 };
 
-/// Processes that differ only in one coordinate. The processes of a group form a pipeline, hold the replicas of a
-/// stage, or hold the parts of a stage's tensors.
+/// Processes that differ only in one coordinate. A group is a pipeline, the replicas of a stage, or the parts of a
+/// stage's tensors.
 struct mesh_group {
     /// Index of the group among all groups along this dimension. Serves as the colour for `MPI_Comm_split`.
     std::size_t number = 0;
     /// Position of this process in `peers`. Serves as the key for `MPI_Comm_split`.
     std::size_t self = 0;
-    /// All processes of the group, sorted by the coordinate in which they differ.
+    /// All processes of the group, by increasing coordinate.
     std::vector<world_rank> peers;
 };
 
 /// A mesh of processes for pipeline, data and tensor parallelism. `order` lists the dimensions from the fastest-varying
-/// to the slowest. By default, processes that exchange most data are next to each other, as in Megatron-LM
-/// ("tp-dp-pp").
+/// to the slowest. The default is Megatron-LM's order ("tp-dp-pp").
 class device_mesh {
 public:
     using dimension_order = std::array<mesh_dimension, 3>;
@@ -117,8 +116,8 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// The index of a process's group along one dimension. Groups are numbered like processes, except that the
-    /// coordinate in the dimension `along` is ignored.
+    /// The index of a process's group along one dimension. Groups are numbered like processes, without the coordinate
+    /// `along`.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)
@@ -130,10 +129,9 @@ private:
     dimension_order order_;
 };
 
-/// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
-/// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` must distribute the bytes of
-/// process 0 to all processes, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call
-/// `share_group_id` together. Throws the exceptions of `make` and `share`.
+/// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids with
+/// `make()`. `share(bytes, self, processes)` distributes the bytes of process 0, like `share_by_tcp`. All processes
+/// must call `share_group_id` together. Throws the exceptions of `make` and `share`.
 template <class Make, class Share>
 [[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
                                   const Share& share) {

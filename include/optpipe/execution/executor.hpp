@@ -45,34 +45,31 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
     { on.cancel(what_it_did, reason) } -> std::same_as<void>;
 };
 
-/// One rank's share of the resources that programs run on: lanes, markers, copies, memory, and a transport to the other
-/// ranks.
+/// One rank's resources for programs: lanes, markers, copies, memory, and a transport.
 ///
-/// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine. `commands` is
-/// the largest number of commands that the lane holds at once. `finish()` returns once all work in this rank's lanes
-/// has ended and all results are visible to the caller. `finish` throws `execution_error` if something failed on any
-/// rank: an exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed
-/// device. `finish` throws only when nothing on this rank uses the buffers any longer. The error is the same on all
+/// Semantics: `open_lane(kind, commands)` returns a separate lane, perhaps borrowed from an engine. `commands` is the
+/// largest number of commands that the lane holds at once. `finish()` returns when all work in this rank's lanes has
+/// ended and the results are visible. `finish` throws `execution_error` if, on any rank, work throws, a device fails,
+/// or a peer exceeds `patience`. No work uses this rank's buffers when `finish` throws. The error is the same on all
 /// ranks, and makes the executor unusable. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
 /// ranks.
 ///
-/// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, each detect a failure on their
-/// own. The rank where the failure started reports the reason, and the other ranks report that one of their messages
-/// hasn't ended.
+/// Without a failure channel, as with plain NCCL, each rank detects a failure on its own. The failed rank reports the
+/// reason, and other ranks report an unfinished message.
 ///
 /// Lanes and markers must be destroyed before the executor.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
 
-/// The time span of a task, relative to an instant that all ranks of an executor share.
+/// The time span of a task, relative to an instant common to all ranks.
 struct task_times {
     std::chrono::nanoseconds start{};
     std::chrono::nanoseconds end{};
 };
 
-/// A lane that records the times of its tasks (launches, copies, exchanges) in the order of the tasks. `forget_times`
-/// discards all recorded times. Times are valid only after the executor has finished.
+/// A lane that records the times of its tasks (launches, copies, exchanges) in order. `forget_times` discards all
+/// recorded times. Times are valid only after the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;

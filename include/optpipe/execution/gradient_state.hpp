@@ -13,16 +13,15 @@ namespace optpipe::execution {
 
 /// The optimizer's decision on the gradients of a step.
 struct update_decision {
-    /// The factor, at most 1, by which every gradient is multiplied before the update. If 0, a gradient has overflowed
-    /// and the step is skipped.
+    /// Multiplies every gradient before the update; at most 1. If 0, a gradient has overflowed and the step is skipped.
     double scale = 1.0;
     [[nodiscard]] bool is_skip() const { return scale == 0.0; }
     friend bool operator==(const update_decision&, const update_decision&) = default;
 };
 
-/// The knowledge about the gradients of a step. The state has a sum of squares for each stage whose gradients are
-/// known, and tells whether some ranks made their updates under different decisions. The state passes through all
-/// ranks, and each rank adds the sums of its own stages.
+/// The knowledge about the gradients of a step. The state holds the sum of squares of each known stage's gradients. The
+/// state also tells whether ranks made updates under different decisions. Each rank adds the sums of its own stages,
+/// and passes the state on.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
@@ -35,8 +34,7 @@ public:
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The decision that follows from this state. The decision is final if the state has all gradients. If the sum of
     /// squares isn't finite, the step is skipped. Gradients with a finite norm above `max_norm` are scaled down to
-    /// `max_norm`. The squares are summed in the order of stages, so the order of ranks doesn't change any bit of the
-    /// sum.
+    /// `max_norm`. The squares are summed in the order of stages, so the ranks' order doesn't change any bit.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
     /// Records the decision under which a rank made its update.
@@ -62,7 +60,7 @@ namespace optpipe::execution {
 
 namespace detail {
 
-/// Stands for the scale in a text, if no rank has made a decision yet.
+/// Written as the scale if no rank has decided yet.
 inline constexpr double no_scale = -1.0;
 
 } // namespace detail

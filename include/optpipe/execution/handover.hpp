@@ -33,41 +33,36 @@ struct handover_result {
     /// The number of the plan, counted from 1. The program with which a run starts has number 0.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0, one sentence for each rank that refused the plan, with the reason.
+    /// On rank 0, the reason of each rank that refused the plan.
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and can replace it by the program of a better plan. Either all ranks
-/// replace their programs between the same two steps, or no rank replaces its program.
+/// Runs one rank's program step after step, and can switch to a better plan. All ranks switch between the same two
+/// steps, or none does.
 ///
-/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. The handover's thread uses neither the lanes nor the memory of the
-/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens additional
-/// lanes and markers for the next program, because only one thread may use an executor. A rank is ready once the
-/// additional lanes and markers are open.
+/// Rank 0 publishes a plan as text. On each rank, a thread makes, checks and binds the programs of the plan. All
+/// programs of a rank share lanes and markers. Between two steps, the training thread opens the additional lanes and
+/// markers. A rank is ready once the additional lanes and markers are open.
 ///
-/// In every step, the ranks vote on the plan under way: not ready yet, refused, or ready. The result of a vote is the
-/// minimum over all ranks. Ranks vote before they issue the step, and read the result after the step ends. All ranks
-/// read the same result. After the step, all ranks switch to the plan, all drop it, or all wait. No rank announces in
-/// advance when to switch, so no announcement can be late. `settle_plan` votes without a step until the plan is
-/// settled.
+/// In every step, each rank votes on the new plan: not ready, refused, or ready. The result of a vote is the minimum
+/// over all ranks. Ranks vote before a step, and read the result after the step. After the step, all ranks switch to
+/// the plan, drop the plan, or wait. `settle_plan` votes without a step until the plan is settled.
 ///
-/// A rank refuses a plan if it can't make programs from the plan, or if `check_programs` rejects the programs. A rank
-/// refuses a plan if the rank's stages or microbatches would change, or if the rank's program needs larger arenas, more
-/// lanes or more markers than are available. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan if its programs can't be made or have errors (`check_programs`). A rank also refuses to change
+/// its stages or microbatches, or to exceed its memory, lanes or markers. If a rank refuses, all ranks keep their
+/// current program.
 ///
 /// The channel must belong to the executor. Use `control` of a `threads::cluster` or an `mpi::member`. For NCCL, use
-/// the channel of a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued rather than captured, because a
-/// step that a CUDA executor has captured keeps running the old program.
+/// the channel of a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued, because a captured step would
+/// keep running the old program.
 ///
 /// Contract: all ranks make the same calls of `step` and `settle_plan`. Executor, model and channel outlive the
 /// handover. No other code uses the channel while the handover exists. Only the thread that issues may use the
 /// handover.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
-    /// Starts with the program `first`. Each arena has the size that `first` needs, or the size in `room` if that is
-    /// larger. A thread of the handover calls `make`, for one plan at a time. Throws the exceptions of the constructor
-    /// of `runner`.
+    /// Starts with the program `first`. Each arena has the larger of the sizes in `first` and `room`. A thread of the
+    /// handover calls `make`, for one plan at a time. Throws the exceptions of the constructor of `runner`.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
@@ -77,22 +72,20 @@ public:
     handover& operator=(const handover&) = delete;
 
     /// Publishes a plan. Must be called on rank 0. All ranks switch to the plan once all are ready. If another plan is
-    /// under way, the new plan waits. At most one plan waits, because the newest plan replaces an older one.
+    /// under way, the new plan waits. A newer plan replaces a waiting plan.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
         publish_waiting();
     }
 
-    /// Runs one complete step. After the step, switches to a new plan if all ranks are ready for it. Throws
-    /// `execution_error` if the step can't be completed, or if another rank is gone. After an error, executor and
-    /// channel are unusable.
+    /// Runs one complete step. After the step, switches to a new plan if all ranks are ready. Throws `execution_error`
+    /// if the step can't be completed, or if another rank is gone. After an error, executor and channel are unusable.
     void step() {
         step([] {});
     }
-    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During the call of `ran`,
-    /// `program()` and `times()` still belong to the step that just ended. Reports made in `ran` reach rank 0 after one
-    /// of the next steps.
+    /// Runs a step like `step()`, and calls `ran()` before any handover. During `ran`, `program()` and `times()` belong
+    /// to the step that just ended. Reports made in `ran` reach rank 0 after a later step.
     template <class Ran> void step(const Ran& ran) {
         cancel_if_it_fails([&] {
             advance();
@@ -102,9 +95,9 @@ public:
             settle(channel_.minimum());
         });
     }
-    /// Waits until the published plan is accepted or dropped, while no step runs. Needed if a plan is made for the next
-    /// step only. Throws the same exceptions as `step`. Contract: all ranks call this, and rank 0 has published exactly
-    /// one plan since the last plan was settled.
+    /// Waits, without running a step, until the published plan is accepted or dropped. Needed if a plan is made for the
+    /// next step only. Throws the same exceptions as `step`. Contract: all ranks call `settle_plan`, and rank 0 has
+    /// published exactly one unsettled plan.
     const handover_result& settle_plan() {
         cancel_if_it_fails([&] {
             for (const auto before = settled_; settled_ == before;) {

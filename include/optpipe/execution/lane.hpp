@@ -8,8 +8,8 @@
 
 namespace optpipe::execution {
 
-/// The largest size of a work object that `launch` must accept, in bytes. Work objects are trivially copyable, so no
-/// memory is allocated for them.
+/// The largest size of a work object that `launch` must accept, in bytes. Work objects are trivially copyable and need
+/// no allocation.
 inline constexpr std::size_t work_bytes = 48;
 template <class Work> concept small_work = std::is_trivially_copyable_v<Work> && sizeof(Work) <= work_bytes;
 
@@ -31,21 +31,19 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
     { on.wait(m) } -> std::same_as<void>;
 };
 
-/// Executes commands one after the other, independently of the thread that issues them. Examples are a thread with a
-/// queue, or a CUDA stream.
+/// Executes commands in order, independently of the issuing thread. Examples are a thread with a queue, or a CUDA
+/// stream.
 ///
-/// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command to the lane and return without waiting
-/// for it. Commands of one lane run in order, each after the end of the previous command. Different lanes run at the
-/// same time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the lane's
-/// later commands until all commands marked by the last `record(m)` before the call of `wait` have ended. If there was
-/// no `record(m)`, the wait does nothing. A command after `wait(m)` sees the results of all marked commands, and all
-/// results that the marked commands could see.
+/// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command without waiting. Commands of one lane
+/// run one after the other, in order. Different lanes run at the same time. `record(m)` marks all commands now in the
+/// lane. `wait(m)` holds back later commands until all commands marked by the last `record(m)` have ended. If there was
+/// no `record(m)`, the wait does nothing. A command after `wait(m)` sees all results that the marked commands produced
+/// or could see.
 ///
-/// `launch(label, work)` calls `work(lane)` once. Lanes such as CUDA streams call `work` immediately, and `work` only
-/// appends commands to the lane, such as kernels. Lanes such as threads call `work` when all earlier commands have
-/// ended, and `work` must not append commands. `work` may wait for another rank. If each rank has its own thread, a
-/// waiting rank delays no other rank. Only one thread at a time may call the lanes of a rank. After an error, no more
-/// commands run, but calls still return normally until the executor's `finish` reports the error.
+/// `launch(label, work)` calls `work(lane)` once. Lanes such as CUDA streams call `work` immediately; `work` only
+/// appends commands, such as kernels. Lanes such as threads call `work` after all earlier commands; `work` must not
+/// append commands. `work` may wait for another rank. Only one thread at a time may call the lanes of a rank. After an
+/// error, commands are dropped, but calls return normally until `finish` reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Checks the type at compile time. An error names the requirement that isn't met.

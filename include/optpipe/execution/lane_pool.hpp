@@ -11,8 +11,7 @@
 
 namespace optpipe::execution {
 
-/// The lanes and markers of one rank, shared by the programs of a run. Only one program at a time has commands in the
-/// lanes, so the next program can use the same lanes and markers. Lanes and markers stay open until the pool is
+/// The lanes and markers of one rank, shared by the programs of a run. Lanes and markers stay open until the pool is
 /// destroyed. Only the thread that issues may use the pool. The executor must outlive the pool.
 template <class Executor> class lane_pool {
 public:
@@ -54,8 +53,7 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets lanes with exactly as much room as it needs. Lanes that are opened later get twice the
-        // room that they need, so that new lanes are rarely needed.
+        // Lanes opened later get twice the room that they need, so that new lanes are rare.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

@@ -177,8 +177,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// The messages of one exchange, with addresses that the training engine supplies. The vector is reused for each
-    /// exchange.
+    /// The messages of one exchange, with the training engine's addresses. The vector is reused for each exchange.
     std::vector<message_end> messages_;
 };
 

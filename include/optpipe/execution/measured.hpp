@@ -22,20 +22,19 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// The measured times as a schedule, in the problem's units of time, relative to the start of the first operation. The
-/// result can be compared with the planned schedule.
+/// The measured schedule in the problem's time units, from the start of the first operation. The result can be compared
+/// with the planned schedule.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
-/// Largest number of bytes of an arena that are in use at the same time. A buffer is in use from the start of its first
-/// instruction to the end of its last instruction. Memory that is freed at an instant can be taken again at the same
-/// instant. Only buffers whose instructions were measured count. If no instruction was measured, the result is 0.
+/// Largest number of bytes of an arena in use at once. A buffer is in use from its first instruction's start to its
+/// last instruction's end. Memory freed at an instant can be reused at the same instant. Only buffers whose
+/// instructions were measured count. If no instruction was measured, the result is 0.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges. The duration of a message begins when both of its ends are ready. A message
-/// is left out if one of its ends wasn't measured. Each duration is divided by the size of the edge and by the
-/// microbatch's factor. For messages that share an exchange, only the end of the entire exchange is known. The duration
-/// counts as 0 if one rank observed the end of the message before the other rank observed the start.
+/// Durations of the messages along edges. A message's duration begins when both ends are ready. Messages with an
+/// unmeasured end are left out. Each duration is divided by the edge's size and the microbatch's factor. Messages of
+/// one exchange have the same end. Negative durations count as 0.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -47,8 +46,8 @@ struct rank_times {
 /// includes the wait for other pipelines.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
-/// Adds to the profile what some or all ranks measured in a step: operations, messages and memory. `bytes_per_unit`
-/// converts a rank's peak to the problem's unit of memory.
+/// Adds the measurements of some or all ranks in a step: operations, messages and memory. `bytes_per_unit` converts a
+/// rank's peak to the problem's unit of memory.
 void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
               clock_time time_unit, double bytes_per_unit);
 
@@ -77,7 +76,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
-/// Calls `visit(part, rank, times)` for each measured end of a message on the given side.
+/// Calls `visit(part, rank, times)` for each measured message end on `side`.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)
@@ -133,7 +132,7 @@ OPTPIPE_INLINE std::size_t high_water(const rank_times& r, memory_arena arena) {
 OPTPIPE_INLINE std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                  clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
-    /// Identifies a message by its content, its sender and its receiver.
+    /// Identifies a message by content, sender and receiver.
     using message_key = std::tuple<operation, value_kind, stage, rank, rank>;
     std::map<message_key, execution::task_times> sent;
     detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank from, const execution::task_times& when) {

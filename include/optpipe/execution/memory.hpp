@@ -20,10 +20,9 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
 
 /// Allocates the arenas of a rank. Each arena needs one call of `device` or `host`.
 ///
-/// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. The slab's
-/// `memory()` is aligned for any type; on a GPU, it is aligned to 256 bytes. If an allocation fails, `device` or `host`
-/// throws a child of `optpipe::error`. The host can access the bytes of host slabs, but not always those of device
-/// slabs.
+/// Semantics: `device(n)` and `host(n)` return a slab that owns at least `n` bytes. `memory()` is aligned for any type,
+/// on a GPU to 256 bytes. If an allocation fails, `device` or `host` throws a child of `optpipe::error`. The host can
+/// access the bytes of host slabs, but not always those of device slabs.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;
 
 /// Checks the type at compile time. An error names the requirement that isn't met.

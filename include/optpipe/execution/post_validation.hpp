@@ -23,20 +23,18 @@ struct post_validation_options {
     /// Limit on the norm of the gradients of all stages together. Gradients with a larger norm are scaled down to the
     /// limit.
     double max_norm = std::numeric_limits<double>::infinity();
-    /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks that come earlier in the order,
-    /// so a rank whose program ends late should come late in the order (`order_of_ends`). Results don't depend on the
-    /// order.
+    /// The path of the gradient state: a permutation of all ranks, the same on every rank. If empty, the order is 0, 1,
+    /// and so on. Ranks whose programs end late should come late in the order (`order_of_ends`). Results don't depend
+    /// on the order.
     std::vector<rank> order{};
-    /// Makes every rank wait for all gradients before its update, as without post-validation. Useful for comparisons.
+    /// Makes every rank wait for all gradients before its update. Useful for comparisons.
     bool barrier = false;
 };
 
-/// The ranks, sorted by the time at which their last operation ends in a schedule. The order is 0, 1, … for ZB-H2, and
-/// the reverse for 1F1B.
+/// The ranks, sorted by the end of their last operation. The order is 0, 1, … for ZB-H2, and the reverse for 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
-/// The path of the gradient state through the ranks, as seen from one rank.
+/// The path of the gradient state, as seen from one rank.
 class state_route {
 public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
@@ -53,46 +51,42 @@ private:
     rank last_{};
 };
 
-/// The stages that a rank updates, in the order of its program. Throws `error` if the program has no updates.
+/// The stages that a rank updates, in program order. Throws `error` if the program has no updates.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
 /// Post-validation of the optimizer step (Qi et al., 2024, Zero Bubble, section 4). This class wraps a reversible
 /// model. Pass the wrapper to `runner` or `handover` in place of the model. Programs must have updates.
 ///
-/// The gradients of all ranks determine whether a step is skipped, and by which factor its gradients are scaled. If
-/// ranks waited for all gradients before their updates, this wait would be a barrier between two steps. With
-/// post-validation, a rank adds its own gradients to the state that it receives from the previous ranks. The rank makes
-/// its updates with the resulting state, and passes the state on. The last rank knows all gradients, and tells all
-/// ranks the decision. Each rank reads this decision in the next step, after the forwards of its warm-up and before its
-/// first backward. A rank whose updates followed a different decision revises the updates (`revise`). After the
+/// The gradients of all ranks determine whether a step is skipped, and how gradients are scaled. Waiting for all
+/// gradients before the updates would be a barrier between steps. With post-validation, each rank adds its gradients to
+/// the previous ranks' state. The rank makes its updates with the resulting state, and passes the state on. The last
+/// rank knows all gradients, and tells all ranks the decision. Each rank reads this decision in the next step, before
+/// its first backward. A rank whose updates followed a different decision revises the updates (`revise`). After the
 /// revision, parameters are bitwise the same as with a barrier.
 ///
-/// If any rank must revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
-/// the revision is void, because some of its forwards used wrong parameters. In a void step, all remaining computations
-/// do nothing. Messages and copies go on, so that the program stays consistent. All ranks detect a void step by
-/// `was_void` and run it again:
+/// If any rank must revise its updates, the last rank's message tells all ranks. The step in which ranks learn of a
+/// revision is void, because some forwards used wrong parameters. In a void step, all remaining computations do
+/// nothing, but messages and copies go on. All ranks detect a void step by `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());
 ///     model.finish(executor);
 ///
-/// A void step takes as long as its messages, copies and first forwards. Overflows are rare, and gradients should
-/// rarely need scaling. If most steps are void, the barrier is faster. The reversible optimizer may need memory for a
-/// copy of parameters and moments.
+/// A void step costs its messages, copies and first forwards. If most steps are void, the barrier is faster. The
+/// reversible optimizer may need memory for a copy of parameters and moments.
 ///
-/// In a void step, forwards on ranks that haven't read the decision yet may receive the data of an earlier message. A
-/// model that uses its input as positions must check that the positions are in range. Replicas of a pipeline (`reduce`)
-/// need bitwise equal gradients, so that all of them detect the same void steps.
+/// In a void step, some forwards may receive the data of an earlier message. Models that use inputs as positions must
+/// check the positions' range. Replicas of a pipeline (`reduce`) need bitwise equal gradients, to agree on void steps.
 ///
-/// A step can't be captured as a graph, because the host makes the decision.
+/// Steps can't be captured as graphs, because the host makes the decision.
 ///
 /// Contract: all ranks run the same number of steps with the same options. Ranks of one process run on separate
-/// threads. The program that runs has the same stages as the program given to the constructor. Model and channel
-/// outlive the wrapper. The lanes of one rank make the calls that run tasks. All other calls come from the thread that
-/// issues, between two steps.
+/// threads. The running program has the same stages as the constructor's program. Model and channel outlive the
+/// wrapper. The lanes of one rank make the calls that run tasks. All other calls come from the issuing thread, between
+/// two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
-    /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.
+    /// Throws `error` if the program has no updates, or the order is no permutation of the ranks.
     post_validated(const rank_program& p, Model& model, Channel& channel, const post_validation_options& how = {})
         : model_{&model}, channel_{&channel}, route_{how.order, p.self, p.ranks}, max_norm_{how.max_norm},
           has_barrier_{how.barrier}, all_stages_{p.stages}, own_stages_{updated_stages(p)} {}
@@ -123,7 +117,7 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// Postpones all updates to the last call of a step, when the gradients of all the rank's stages are known.
+    /// Postpones the updates to the step's last call, when all the rank's gradients are known.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;
@@ -169,7 +163,7 @@ private:
             model_->update(on, s, *made_);
         if (has_barrier_) settle(on);
     }
-    /// Revises the updates if the final decision differs from the decision under which the updates were made.
+    /// Revises the updates unless the final decision confirms them.
     template <class Lane> void validate(Lane& on) {
         if (!made_) return;
         const auto all = receive(route_.last());

@@ -18,15 +18,15 @@
 
 namespace optpipe::execution {
 
-/// The program of one rank for a plan, or the reason why the rank refuses the plan.
+/// The program of one rank for a plan, or the reason for refusing the plan.
 struct prepared_program {
     rank_program program{};
     std::optional<bound_program> bound{};
     std::string refusal{};
 };
 
-/// The program of rank `self` among the programs of a plan. Throws `error` if the plan is for another number of ranks,
-/// or if `check_programs` rejects the programs.
+/// The program of rank `self` among the programs of a plan. Throws `error` for a different number of ranks, or programs
+/// that `check_programs` rejects.
 [[nodiscard]] rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks);
 /// Throws `error` unless both programs have the same stages and microbatches.
 void check_same_work(const rank_program& next, const rank_program& first);
@@ -45,8 +45,7 @@ public:
     /// Waits for the plan that is being prepared.
     ~program_preparer();
 
-    /// Submits a plan to be prepared. The preparer's thread also destroys `retired`, because this takes long for large
-    /// programs.
+    /// Submits a plan to be prepared. The preparer's thread also destroys `retired`, which may take long.
     void submit(std::string plan, std::shared_ptr<void> retired);
     /// The last submitted plan, once it is prepared. Each plan is returned only once.
     [[nodiscard]] std::optional<prepared_program> poll();

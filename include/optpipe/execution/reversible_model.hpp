@@ -27,16 +27,15 @@ template <class M, class L> concept has_abandon = requires(M& model, L& on, stag
 
 /// A stage model whose optimizer can undo a step.
 ///
-/// Semantics: `gradient_squares` is the sum of the squares of the stage's gradients, always added in the same order.
-/// The sum isn't finite if a gradient overflowed. `update` makes the optimizer step according to a decision. `update`
-/// keeps the gradients. Work at the end of a step, such as work on the loss or on the next data, also belongs to
-/// `update`. `revise` undoes the optimizer step, and makes it again according to a new decision. After `revise`,
-/// parameters and moments are bitwise the same as if `update` had used the new decision. `revise` changes nothing else,
-/// because forwards of the next step may have run. `settle` makes the update final. After `settle`, the gradients may
-/// be cleared. `abandon` discards the forwards since the last update, and their contributions to a loss. After
-/// `abandon`, the same microbatches are run again. All functions of this concept are called by work on the compute
-/// lane. Results and decisions are on the host, so `gradient_squares` must wait for the lane if the stage is on a
-/// device.
+/// Semantics: `gradient_squares` sums the squares of the stage's gradients, in a fixed order. The sum isn't finite if a
+/// gradient overflowed. `update` makes the optimizer step according to a decision. `update` keeps the gradients. Other
+/// work at the end of a step, such as work on the loss, also belongs to `update`. `revise` undoes the optimizer step,
+/// and makes it again according to a new decision. After `revise`, parameters and moments are bitwise those of an
+/// `update` with the new decision. `revise` changes nothing else, because forwards of the next step may have run.
+/// `settle` makes the update final. After `settle`, the gradients may be cleared. `abandon` discards the forwards since
+/// the last update, and their losses. After `abandon`, the same microbatches are run again. All functions of this
+/// concept are called by work on the compute lane. Results and decisions are on the host, so `gradient_squares` waits
+/// for a device's lane.
 template <class M, class L>
 concept reversible_model = stage_model<M, L> && has_gradient_squares<M, L> && has_decided_update<M, L> &&
     has_revise<M, L> && has_settle<M, L> && has_abandon<M, L>;

@@ -20,8 +20,8 @@
 namespace optpipe {
 
 /// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations. During a
-/// step, the calling thread only issues instructions, one after the other. Between two steps, another program can
-/// replace the current program in the same arenas (`bind`, `load`, `replace`).
+/// step, the calling thread only issues instructions. Between two steps, another program can use the same arenas
+/// (`bind`, `load`, `replace`).
 ///
 /// Contract: `check_programs` accepts the programs of all ranks together. All ranks run programs of the same plan in a
 /// step. Executor and model outlive the runner.
@@ -33,8 +33,8 @@ template <class Executor, class Model> class runner {
 public:
     using loaded_program = execution::loaded_program<Executor, Model>;
 
-    /// Allocates memory, lanes and markers. Each arena that the library owns has the size that the program needs, or
-    /// the size in `room` if that is larger. If an allocation fails, the constructors of all ranks throw.
+    /// Allocates memory, lanes and markers. Each arena of the library has the larger of the program's size and the size
+    /// in `room`. If an allocation fails, the constructors of all ranks throw.
     runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
            const execution::buffer_owners& owners = {}) try
         : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
@@ -48,7 +48,7 @@ public:
     runner& operator=(const runner&) = delete;
 
     /// Binds another program of this rank to addresses in the arenas. Throws `error` if `p` is for another rank, needs
-    /// functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
+    /// larger arenas, or needs functions that the model lacks. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -123,8 +123,8 @@ private:
     Model* model_;
     // Lanes are destroyed first, because they use the program and the memory.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts if there is an initializer here, because the
-                                              // constructor has a try block
+    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts on an initializer here, because the constructor has a
+                                              // try block
     execution::lane_pool<Executor> lanes_;
 };
 

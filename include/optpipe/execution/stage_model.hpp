@@ -13,9 +13,9 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces. An empty part has no pieces. A part that isn't empty has a single piece if
-/// possible. With `part_placement::contiguous`, a part always has a single piece, unless the part is partly offloaded.
-/// The pieces of a partly offloaded part are first the offloaded bytes, and then the resident bytes. With
-/// `part_placement::contiguous`, a partly offloaded part has exactly two pieces.
+/// possible. With `part_placement::contiguous`, a part that isn't partly offloaded has one piece. The pieces of a
+/// partly offloaded part are first the offloaded bytes, and then the resident bytes. With `part_placement::contiguous`,
+/// a partly offloaded part has exactly two pieces.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part. Empty if the part has no bytes. Throws `error` if the part has several pieces.
@@ -40,11 +40,10 @@ struct slice_memory {
     std::span<std::byte> data{};
 };
 
-// A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
-// (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are freed before the weight gradient. Unless
-// `lowering_options::kept` specifies the size of `kept`, the size is the largest part of the held memory that the
-// weight gradient may need: min(held, weight_stash).
+// The forward holds the parts `kept` and `freed` of a stash. A recomputation restores `restored_kept` and
+// `restored_freed`. The input gradient adds `added`. The weight gradient needs `kept`, `restored_kept` and `added`.
+// `freed` and `restored_freed` are freed before the weight gradient. The default size of `kept` is min(held,
+// weight_stash) (see `lowering_options::kept`).
 
 /// The buffers of a forward. A stage without edges from other stages has no input. A stage without edges to other
 /// stages has no output.
@@ -55,33 +54,31 @@ struct forward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// The storage option of the stash, as a position in the problem's list for the stage. All tasks of this stage and
+    /// The stash's storage option, as an index into the problem's list for the stage. All tasks of this stage and
     /// microbatch have the same option.
     storage_index storage = 0;
     /// The inputs along all edges, sorted by stage. `input` is the first input in `inputs`.
     std::span<const received_value> inputs{};
     /// The buffers for the output. `output` is the first buffer in `outputs`. The same activation must be written to
-    /// all buffers in `outputs`. There are several buffers if some consumers are on other ranks, or if edges hold
-    /// memory. Each buffer names its first consumer.
+    /// all buffers in `outputs`. Consumers on other ranks, and edges that hold memory, have buffers of their own. Each
+    /// buffer names its first consumer.
     std::span<const handed_value> outputs{};
     /// The buffers for this stage's partial result in its group. The gradients of all stages in the group receive this
     /// partial result.
     std::span<const handed_value> partials{};
-    /// Attention keys and values of all slices of the sequence up to this slice, in order. The forward writes the last
-    /// entry, which belongs to this slice.
+    /// Attention keys and values of all slices up to this slice, in order. The forward writes the last entry.
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of a recomputation. A recomputation may run at any time between the forward (or the reload, if the stash
-/// is offloaded) and the backward.
+/// The buffers of a recomputation. A recomputation runs between the forward (or reload) and the backward.
 struct recompute_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
     /// Has the contents that the forward wrote.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the data that the forward didn't hold. The backward gets `kept`, `freed`, `restored_kept` and
-    /// `restored_freed` as the recomputation leaves them.
+    /// Memory for the data that the forward didn't hold. The backward gets `kept`, `freed` and the restored parts as
+    /// the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
@@ -99,33 +96,31 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Additional memory for the weight gradient, if `weight_stash` is larger than all other parts of the stash
-    /// together. Empty in a full backward. A model that writes to `added` needs the function `backward`
-    /// (`has_backward`), or a problem without full backwards.
+    /// The part of `weight_stash` that exceeds all other parts of the stash. Empty in a full backward. To write to
+    /// `added`, a model needs `backward` (`has_backward`) or a problem without full backwards.
     stash_part added{};
-    /// The memory that a RECOMPUTE restored. Empty if no RECOMPUTE ran before this task. With a storage option that has
-    /// `backward_extra`, this task does the recomputation itself.
+    /// The memory that a RECOMPUTE restored. Empty without a RECOMPUTE. With `backward_extra`, this task does the
+    /// recomputation.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
+    /// Whether a full backward completes the gradients of the stage's parameters.
     bool is_last = false;
-    /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
-    /// all `inputs`. `input` is the first gradient in `inputs`.
+    /// The gradients at the output, one per consumer stage. The gradient of the output is the sum of all `inputs`.
+    /// `input` is the first gradient in `inputs`.
     std::span<const received_value> inputs{};
-    /// The buffers for the gradients at the inputs. There is one buffer for each stage from which an input came.
-    /// `output` is the first buffer in `outputs`.
+    /// The buffers for the gradients at the inputs. There is one buffer per stage that supplied an input. `output` is
+    /// the first buffer in `outputs`.
     std::span<const handed_value> outputs{};
-    /// The partial results of all stages in the group, including this stage (`forward_task::partials`).
+    /// The partial results of all stages in the group (`forward_task::partials`).
     std::span<const received_value> partials{};
     /// Attention keys and values of this slice and of all earlier slices of the sequence.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of attention keys and values, for all slices of the sequence up to this slice, in order. The last
-    /// slice of a sequence has no gradients of its own keys and values, because no later slice uses them. The backward
-    /// of the last slice runs first, and sets the gradients of keys and values. The backward of a slice that isn't the
-    /// last adds to the gradients of earlier slices.
+    /// The gradients of keys and values of all slices up to this slice, in order. The last slice of a sequence has no
+    /// gradients of its own keys and values. The backward of the last slice runs first, and sets the gradients of keys
+    /// and values. The backwards of earlier slices add to the gradients.
     std::span<const slice_memory> keys_values_gradients{};
-    /// In a pair, whether the task also computes the weight gradient, as `backward` does.
+    /// In a pair, whether the task also computes the weight gradient.
     bool is_full = false;
     /// In a pair, the memory that the pair takes while it runs (`overlap::memory`).
     stash_part pair_memory{};
@@ -154,28 +149,26 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 
 /// The stages of the user's model that are on one rank.
 ///
-/// Semantics: work on the compute lane makes the calls, in the order of the schedule, one at a time. `forward` reads
-/// the input, and writes the output and the entire stash. `freed` exists until the input gradient is done, and `kept`
-/// exists until the weight gradient is done. An offload and a reload may move `freed` and `kept` to another address.
-/// `backward_input` reads the gradient at the output and writes the gradient at the input. `backward_input` also stores
-/// all data for `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of
-/// the parameters. Stages with frozen weights need no `backward_weight`, and stages without gradients have no backward
-/// at all. On a device, the model's functions only put work into the lane, and buffers stay valid until this work ends.
-/// An exception ends the step on all ranks.
+/// Semantics: work on the compute lane calls the functions in schedule order, one at a time. `forward` reads the input,
+/// and writes the output and the entire stash. `freed` exists until the end of the input gradient, and `kept` until the
+/// end of the weight gradient. An offload and a reload may move `freed` and `kept` to another address. `backward_input`
+/// reads the gradient at the output and writes the gradient at the input. `backward_input` also stores all data for
+/// `backward_weight` in `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of the parameters.
+/// Stages with frozen weights need no `backward_weight`, and stages without gradients have no backward at all. On a
+/// device, functions only put work into the lane; buffers stay valid until the work ends. An exception ends the step on
+/// all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that can do the two halves of a backward in one call, which is faster. Without `backward`, a B calls
-/// `backward_input`, then `backward_weight`. Without `backward`, problems must have `full_backward = false` if a weight
-/// stash is larger than its activation.
+/// A model that does both halves of a backward in one faster call. Without `backward`, a B calls `backward_input`, then
+/// `backward_weight`. Without `backward`, weight stashes larger than the activation need `full_backward = false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
-/// A model that can run a forward and a backward of two microbatches as one task, so that one of them computes while
-/// the other communicates. `overlap` runs the first task as `forward` does. `overlap` runs the second task as
-/// `backward` does, or as `backward_input` if `is_full` is false. Neither task uses a buffer that the other task
-/// writes. A program with pairs can't be loaded for a model without `overlap`. On a CUDA stream, use a
-/// `cuda::side_stream` for the second task.
+/// A model that runs a forward and a backward of two microbatches as one task. `overlap` runs the first task as
+/// `forward` does. `overlap` runs the second task as `backward` does, or as `backward_input` if not `is_full`. Neither
+/// task uses a buffer that the other task writes. A program with pairs can't be loaded for a model without `overlap`.
+/// On a CUDA stream, use a `cuda::side_stream` for the second task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;
@@ -183,9 +176,9 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
 /// A model that several pipelines train at once. `reduce` sums or averages the gradients of a stage over the pipelines.
-/// Work on a separate lane calls `reduce` after all weight gradients of the stage and before the stage's update. During
-/// `reduce`, the compute lane continues with other stages. All pipelines reduce their stages in the same order. A
-/// program with reductions can't be loaded for a model without `reduce`.
+/// `reduce` runs on a separate lane, after the stage's weight gradients and before its update. During `reduce`, the
+/// compute lane continues with other stages. All pipelines reduce their stages in the same order. A program with
+/// reductions can't be loaded for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };
@@ -201,10 +194,10 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model for a training engine that owns the buffers of messages (`buffer_owners`), and for a transport that needs
-/// addresses. `message(label)` is the memory from which the message is sent, or into which it is received. `message` is
-/// called when the exchange is issued. The returned memory must stay valid until the exchange ends. If the model has no
-/// `message`, the transport gets only the labels and no addresses.
+/// A model with its own message buffers (`buffer_owners`), for a transport that needs addresses. `message(label)` is
+/// the memory of the message to send or receive. `message` is called when the exchange is issued. The returned memory
+/// must stay valid until the exchange ends. If the model has no `message`, the transport gets only the labels and no
+/// addresses.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
@@ -229,7 +222,7 @@ template <class M, class L> consteval bool check_stage_model() {
 }
 
 /// Like `check_stage_model`, for a model that runs pairs. Use this check in a `static_assert` if plans may have pairs.
-/// Without the check, a program with pairs is refused only when it is loaded.
+/// Without the check, programs with pairs are refused only when loaded.
 template <class M, class L> consteval bool check_overlapping_stage_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_overlap<M, L>,

@@ -20,11 +20,10 @@ struct probed_transfer {
     task_times reload{};
 };
 
-/// Measures a transfer that needn't be part of any program. Before a step, a probe copies bytes to the host and back,
-/// in a lane of its own. A probe uses the first bytes of the arenas, which are unused between two steps, and leaves
-/// them unchanged. Commands of the step that use the same bytes must wait for `done()`. The first probe runs twice, and
-/// only the second run counts, because first uses are slower. A probe allocates no memory. Only the thread that issues
-/// may use a probe. The executor must outlive the probe.
+/// Measures a transfer that needn't be part of any program. Before a step, a probe copies bytes to the host and back in
+/// its own lane. A probe copies the first bytes of the arenas, which stay unchanged. Commands that use the probed bytes
+/// must wait for `done()`. The first probe runs twice, and its slower first run doesn't count. A probe allocates no
+/// memory. Only the thread that issues may use a probe. The executor must outlive the probe.
 template <class Executor> class transfer_probe {
     using lane_type = lane_of<Executor>;
     static_assert(timed_lane<lane_type>);
@@ -40,8 +39,7 @@ public:
     [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
         return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
     }
-    /// Contract: `what` is an offload of any microbatch, `is_possible(room, bytes)` is true, and nothing is running on
-    /// this rank.
+    /// Contract: `is_possible(room, bytes)` holds, `what` is an offload, and this rank is idle.
     void issue(const operation& what, const arena_memory& room, std::size_t bytes) {
         const auto device = room.device.first(bytes);
         const auto host = room.host.first(bytes);

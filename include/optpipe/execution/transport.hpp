@@ -9,7 +9,7 @@
 
 namespace optpipe::execution {
 
-/// The number of sends and receives that every transport must accept in one exchange.
+/// The number of messages that a transport must accept in one exchange.
 inline constexpr std::size_t most_messages = 4;
 
 /// One end of a message. `label` names the peer, and the operation that produces the message. The operation determines
@@ -36,13 +36,11 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 
 /// Carries messages between ranks.
 ///
-/// Semantics: `exchange(lane, messages)` appends the sends and receives in `messages` to the lane as one command. The
-/// span `messages` needs to be valid only during the call. `exchange` is the only way to send. Messages from one rank
-/// to another match by their order in each direction, whatever their lanes. All messages of an exchange progress
-/// together. The exchange ends once each message has been matched, received data may be read, and sent data may be
-/// overwritten. A send must not wait for anything other than its receiver. Data must stay in place until the exchange
-/// ends. If the training engine owns messages and gives no addresses, messages have no bytes, and the engine's own
-/// transport identifies messages by their labels.
+/// Semantics: `exchange(lane, messages)` appends the messages to the lane as one command. The span `messages` needs to
+/// be valid only during the call. Messages from one rank to another match in order in each direction, on any lane. All
+/// messages of an exchange progress together. The exchange ends once received data may be read and sent data
+/// overwritten. A send must wait only for its receiver. Data must stay in place until the exchange ends. Messages
+/// without addresses have no bytes; the engine's own transport identifies them by label.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
 /// Checks the type at compile time, for lanes of type `L`. An error names the requirement that isn't met.

@@ -9,9 +9,8 @@
 
 namespace optpipe::detail {
 
-/// Why `system` can't run a problem; empty if it can. Systems like Megatron and PyTorch need a chain of stages, and
-/// each stage must have a backward that computes weight gradients. Microbatches with different costs are allowed,
-/// because Megatron and PyTorch run them in the given order and have no setting for costs.
+/// Why `system` can't run a problem; empty if it can. Megatron and PyTorch need a chain of stages with weight
+/// gradients. Microbatches may have different costs.
 [[nodiscard]] inline std::optional<refusal> beyond_chain(const problem& p, std::string_view system) {
     const auto refuse = [&](std::string_view what) { return refusal{refusal_reason::does_not_apply, {system, what}}; };
     if (!p.graph.is_chain()) return refuse(" has stages in a chain; these have other edges");

@@ -10,13 +10,13 @@
 namespace optpipe {
 
 /// The schedule as Chrome trace events, for Perfetto and chrome://tracing. Each rank is a process with threads for
-/// compute, offloads and reloads. Arrows follow each microbatch through the stages, and each stash to the host and
-/// back. Counters show device and host memory. If the time unit is unknown, times are shown as milliseconds.
+/// compute, offloads and reloads. Arrows follow microbatches through the stages, and stashes to the host and back.
+/// Counters show device and host memory. If the time unit is unknown, times are shown as milliseconds.
 [[nodiscard]] std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
                                                    const view_window& window = {});
 
-/// A measurement and its plan as Chrome trace events. Each rank has two processes: one for the plan, followed by one
-/// for the measurement.
+/// A measurement and its plan as Chrome trace events. Each rank has two processes: first the plan, then the
+/// measurement.
 [[nodiscard]] std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
                                                   const schedule_report& measured, const view_window& window = {});
 
@@ -68,7 +68,7 @@ private:
 };
 
 /// `number` is the index of a schedule in a trace that shows `count` schedules. Each rank has one process per schedule,
-/// in the order of the schedules.
+/// in order.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;

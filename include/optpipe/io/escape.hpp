@@ -11,7 +11,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The length of the well-formed UTF-8 sequence at the start of `text`; 0 if there is none.
+/// The length of the UTF-8 sequence at the start of `text`; 0 if malformed.
 [[nodiscard]] constexpr std::size_t utf8_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     if (text.empty()) return 0;
@@ -40,8 +40,7 @@ inline bool is_control(std::string_view character) {
     return first < 0x20 || first == 0x7f;
 }
 
-/// Calls `write(piece, is_well_formed)` for each character, and for each byte that isn't part of a well-formed
-/// character.
+/// Calls `write(piece, is_well_formed)` for each character and each malformed byte.
 template <class Write> void for_each_character(std::string_view text, Write write) {
     while (!text.empty()) {
         const auto length = utf8_length(text);

@@ -17,8 +17,8 @@ namespace detail {
 
 } // namespace detail
 
-/// The entire content of a file. Pipes are read to their end. Throws `file_error` if the file can't be read or has more
-/// than `max_bytes`.
+/// The entire content of a file. Pipes are read to their end. Throws `file_error` if the file is unreadable or exceeds
+/// `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
 /// Writes the entire content or nothing. The content is written to a new file in the same directory. The new file is
@@ -27,9 +27,8 @@ namespace detail {
 /// directly. An existing file keeps its permissions. Symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw, unless the cause is a full disk. A full disk can't be
-/// detected without writing. Creates and changes no files, but removes temporary files that killed processes left.
-/// Pipes and devices are not opened.
+/// Throws the `file_error` of `write_file`, except for a full disk. A full disk can't be detected without writing.
+/// Creates and changes no files, but removes temporary files of killed processes. Pipes and devices are not opened.
 void probe_file(const std::string& path);
 
 } // namespace optpipe
@@ -72,7 +71,7 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
 
 OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
-    // The link of a file descriptor isn't followed, because a descriptor refers to an open file and not to a name.
+    // A descriptor's link isn't followed, because a descriptor is an open file and not a name.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
         std::error_code none;
         const auto next = std::filesystem::read_symlink(path, none);
@@ -82,19 +81,19 @@ OPTPIPE_INLINE std::string follow_links(std::string path) {
     return path;
 }
 
-/// Writes directly to a device, a pipe or an open file, because such a destination can't be replaced by renaming.
+/// Writes to a device, pipe or open file, which renaming can't replace.
 inline void write_in_place(const std::string& path, const std::string& target, std::string_view content) {
     const auto inherited = inherited_descriptor(target);
     file_handle file{inherited ? open_inherited(*inherited) : std::fopen(target.c_str(), "ab")};
     if (!file || !write_all(file.get(), content) || !close_checked(file)) file_failure("write", path, errno);
 }
 
-/// The place to which a file is written, after symbolic links are followed.
+/// The destination of a write after following symbolic links.
 struct destination {
     std::string target;
     /// Whether the destination is a device, a pipe or an open file.
     bool in_place = false;
-    /// The permissions of the file at the destination; empty if no file exists there.
+    /// Permissions of an existing file at the destination.
     std::optional<std::filesystem::perms> mode{};
 };
 

@@ -15,12 +15,12 @@ namespace optpipe {
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
-    /// The objective of the best schedule found until this point; empty before the first schedule.
+    /// Objective of the best schedule found by then; empty before the first schedule.
     std::optional<duration> objective{};
     duration bound{};
 };
 
-/// A second schedule, shown for comparison, and its name on the page, such as "best published".
+/// A second schedule for comparison, with its name, such as "best published".
 struct compared_schedule {
     std::string title;
     schedule_report report;
@@ -37,10 +37,9 @@ struct html_options {
     bool shows_idle = false;
 };
 
-/// A page that shows a schedule in any browser. The page has a timeline that can be zoomed and panned. The timeline has
-/// the memory under each rank, tooltips, and the path of a microbatch through the ranks. The page also shows idle time
-/// by cause, the progress of the search, and the storage options in use. The page is one file that loads no other
-/// files.
+/// A page that shows a schedule in any browser. The page has a timeline that can be zoomed and panned. The timeline
+/// shows memory, tooltips, and the paths of microbatches. Other panels show idle time by cause, the search, and storage
+/// options. The page is a single file.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -100,7 +99,7 @@ public:
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // Escapes `<`, because a name with "</script>" would end the element that holds the data.
+        // Escapes `<`, because "</script>" in a name would end the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;
@@ -125,8 +124,7 @@ private:
                             {"host", list_of(shown.ranks, [](const auto& r) { return curve(r.host_memory); })}});
     }
     /// All operations of a rank as one flat list of numbers. Each operation has six numbers: stage, kind, microbatch,
-    /// start, end, storage option. The kind is a position in the script's `kinds`, which has the order of
-    /// `operation_kind`.
+    /// start, end, storage option. The kind is an index into the script's `kinds`.
     static std::string operations(const rank_timeline& lists) {
         std::vector<std::string> numbers;
         for (const auto* each : {&lists.compute, &lists.offloads, &lists.reloads})
@@ -155,8 +153,7 @@ private:
     static std::string causes() {
         return list_of(all_idle_causes, [](idle_cause cause) { return json_quoted(name_of(cause)); });
     }
-    /// For each rank, the time for which it computes, followed by its idle time for each cause. Empty if idle times
-    /// aren't shown.
+    /// For each rank, its compute time, then its idle time by cause. Empty if idle times aren't shown.
     [[nodiscard]] std::string idle() const {
         if (!options_->shows_idle) return "[]";
         const auto sums = sum_by_cause(p_->graph.ranks(), idle_times(*p_, report_->schedule));

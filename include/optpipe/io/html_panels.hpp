@@ -7,9 +7,9 @@
 namespace optpipe::detail {
 
 /// The second half of the page's script, after `html_timeline`. The second half makes the elements around the timeline,
-/// and starts the page. `window.optpipe` is for tests and embedding pages: `find(spelling)` returns the rectangle of an
-/// operation on the screen, and `view()` returns the times in view, the chosen microbatch, the shown schedule and the
-/// number of opened ranks.
+/// and starts the page. `window.optpipe` is for tests and embedding pages: `find(spelling)` returns an operation's
+/// rectangle on the screen. `view()` returns the visible times, the chosen microbatch, the schedule and the number of
+/// opened ranks.
 inline constexpr std::string_view html_panels = R"js(
 // The elements around the timeline.
 function make(tag, text, parent) {

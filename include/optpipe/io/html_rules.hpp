@@ -32,8 +32,7 @@ struct html_json {
     }
 };
 
-/// The rules that the page needs, as JSON: tables with the inputs and the memory effects of operations. Microbatches
-/// with equal rules share a table.
+/// Tables with the inputs and memory effects of operations, as JSON. Microbatches with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -46,12 +45,11 @@ public:
         }
     }
 
-    /// For each table and stage: the inputs of the operations, and the effects of the operations on memory.
+    /// For each table and stage, the operations' inputs and memory effects.
     [[nodiscard]] std::string tables() const { return list(tables_); }
-    /// For each microbatch, the index of its table. There is only one entry if all microbatches are equal.
+    /// For each microbatch, the index of its table. Has only one entry if all microbatches are equal.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
-    /// For each microbatch, the index of its sequence, and its position among the slices of the sequence. Empty if
-    /// there are no slices.
+    /// For each microbatch, its sequence, and its position among the sequence's slices. Empty if there are no slices.
     [[nodiscard]] std::string slices() const {
         if (!p_->microbatches.has_slices()) return "[]";
         std::vector<std::string> all;
@@ -73,8 +71,7 @@ private:
                                 {"frees", list({frees(f), frees(gradient)})}});
         });
     }
-    /// For each storage option and kind of operation, the memory acquired and released on the device, and then on the
-    /// host.
+    /// For each storage option and kind: memory acquired and released on the device, then on the host.
     [[nodiscard]] std::string effects(stage s, microbatch m) const {
         std::vector<std::string> by_option;
         for (std::size_t o = 0; o < p_->storage_options(s); ++o)
@@ -86,7 +83,7 @@ private:
         return list(by_option);
     }
     /// The operations of other stages or microbatches whose results `op` needs. Each entry has the stage, the kind (I
-    /// may stand for a B), the difference of the microbatch from `op`'s microbatch, and the delay after the operation.
+    /// may stand for a B), the microbatch difference, and the delay.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
@@ -97,7 +94,7 @@ private:
         });
         return list(all);
     }
-    /// The memory of other operations that is freed at the end of `op`. Each entry has a rank and an amount.
+    /// Memory of other operations that the end of `op` frees. Each entry has a rank and an amount.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

@@ -6,8 +6,8 @@
 
 namespace optpipe::detail {
 
-/// The style sheet of the page that `html.hpp` writes, except for the colours of kinds (`palette_style`). The script
-/// reads its colours from the variables.
+/// The page's style sheet, except for the colours of kinds (`palette_style`). The script reads its colours from the
+/// variables.
 inline constexpr std::string_view html_style = R"css(
 :root {
   color-scheme: light;

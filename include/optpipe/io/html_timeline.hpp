@@ -6,8 +6,8 @@
 
 namespace optpipe::detail {
 
-/// The first half of the script of the page that `html.hpp` writes. The first half reads the data from the element
-/// `data`, draws the timeline, and handles the timeline's events. `html_panels` continues the same function.
+/// The first half of the script of the page that `html.hpp` writes. The first half reads the element `data`, draws the
+/// timeline, and handles its events. `html_panels` continues the same function.
 inline constexpr std::string_view html_timeline = R"js(
 "use strict";
 (() => {

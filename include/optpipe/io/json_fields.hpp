@@ -33,8 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except those in objects with an unreadable field. A violation in an object with
-/// an unreadable field could be wrong, because validation saw a default value in place of the field.
+/// Adds violations found by validation, except those in objects with an unreadable field. Validation would see default
+/// values in objects with unreadable fields.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {
@@ -94,8 +94,7 @@ inline std::optional<std::size_t> read_count(const json& value, const std::strin
     return std::nullopt;
 }
 
-/// The fields of one JSON object. Fields that are missing or have the wrong type are reported, and replaced by a
-/// harmless value.
+/// The fields of one JSON object. Missing fields, and fields of the wrong type, are reported and replaced by defaults.
 class fields {
 public:
     fields(const json& object, std::string prefix, violation_list& found)
@@ -112,8 +111,8 @@ public:
         return value;
     }
 
-    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". `later` gives a special
-    /// reason for some of the names.
+    /// Reports unknown fields, except `note` and names that begin with "x-". `later` gives a special reason for some of
+    /// the names.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
         for (auto at = object_->begin(); at != object_->end(); ++at) {
@@ -194,8 +193,8 @@ private:
     violation_list* found_;
 };
 
-/// Calls `read(fields, i)` for each object of a list, where i is its position. Elements that aren't objects are
-/// reported, and left out. A null list has no elements.
+/// Calls `read(fields, i)` for the object at each position i of a list. Elements that aren't objects are reported, and
+/// left out. A null list has no elements.
 template <class Read>
 void read_objects(const json* list, const std::string& place, violation_list& found, const Read& read) {
     for (std::size_t i = 0; list && i < list->size(); ++i) {
@@ -208,7 +207,7 @@ void read_objects(const json* list, const std::string& place, violation_list& fo
 }
 
 /// The version of the document's format, from 1 to `newest`. An unknown format is reported, and counts as 0. A missing
-/// format is reported, but counts as the newest version.
+/// format is reported, and counts as `newest`.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-// The fields of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
+// The fields that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
 /// The stage whose index is `value`. If the index is out of range, returns nothing and adds a violation.
@@ -106,8 +106,7 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If one pair can't be read, all pairs are dropped, because `validate` would otherwise report
-/// violations of later pairs at wrong places in the list.
+/// Reads the pairs. If a pair is unreadable, all pairs are dropped.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* list = top.list_if_any("overlaps");
     overlap_list<false> all;
@@ -127,7 +126,7 @@ inline void read_overlaps(const fields& top, problem& p, violation_list& found) 
     if (list && all.size() == list->size()) p.overlaps = all;
 }
 
-/// A factor of a microbatch: one number for all stages, or one for each stage.
+/// A microbatch's factor: one number for all stages, or one per stage.
 struct read_factor {
     std::vector<double> by_stage{};
     double all = 1.0;
@@ -153,8 +152,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which is the default for the microbatch's factors. Reports values of `scale` that aren't
-/// allowed, because `validate` would blame the fields that have `scale` as their default.
+/// The factor `scale`, which is the default for the microbatch's factors. Reports invalid values of `scale`, because
+/// `validate` would blame other fields.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
@@ -166,7 +165,7 @@ inline read_factor read_scale(const fields& at, std::size_t stages, violation_li
     return scale;
 }
 
-/// The factors of one microbatch for each stage, and whether they differ between stages.
+/// One microbatch's factors per stage, and whether they differ.
 struct read_factors {
     std::vector<cost_factors> by_stage{};
     bool differ = false;
@@ -187,8 +186,7 @@ inline read_factors read_factors_of(const fields& at, std::size_t stages, violat
     return factors;
 }
 
-/// For each microbatch, the index of the first microbatch in its sequence. A microbatch without a sequence has its own
-/// index.
+/// For each microbatch, the first microbatch of its sequence. A microbatch without a sequence has its own index.
 inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
     std::vector<std::uint32_t> numbers;
     std::set<std::int64_t> seen;

@@ -8,10 +8,9 @@
 
 namespace optpipe {
 
-/// Reads a model's layers, the devices, and the placements among which to choose, in the format `optpipe.layers/2` or
-/// /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, attention keys and values, pairs, or lists of
-/// microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
-/// used.
+/// Reads layers, devices and possible placements in the format `optpipe.layers/2` or /1. Format /1 lacks edges, pins,
+/// `together`, speeds, frozen layers, attention keys and values, pairs and microbatch lists. Throws `input_error` as
+/// `parse_problem` does. If the text has no placements, `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -95,7 +94,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, std::size_t v
     return layers;
 }
 
-/// The number of stages per rank: 4 for the text "loop:4", 2 for "loop", and 0 for a text in any other form.
+/// The number of stages per rank: 4 for "loop:4", 2 for "loop", else 0.
 inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;
@@ -128,8 +127,7 @@ inline std::optional<placement::map<>> read_placement_list(const json& list, std
     return placement::map<>{std::move(rank_of)};
 }
 
-/// The pipeline `p` with the given placement. Empty if the placement is invalid, or has more stages than there are
-/// layers.
+/// The pipeline `p` with the given placement. Empty if the placement is invalid, or has more stages than layers.
 inline std::optional<problem> read_placement(const json& value, const problem& p, std::size_t layers,
                                              const std::string& place, violation_list& found) {
     const auto ranks = p.graph.ranks();

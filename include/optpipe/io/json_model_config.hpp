@@ -9,21 +9,21 @@
 
 namespace optpipe {
 
-/// The shape of a decoder as its `config.json` describes it, and the names of unknown fields.
+/// A decoder's shape from its `config.json`, and the names of unknown fields.
 struct model_config {
     decoder model{};
-    /// Names of fields that the reader doesn't know, in alphabetical order. Fields that don't change costs (dropout,
-    /// token numbers, …) aren't listed.
+    /// Names of fields that the reader doesn't know, in alphabetical order. Excludes fields that don't change costs
+    /// (dropout, token numbers, …).
     std::vector<std::string> unknown{};
 };
 
-/// Reads the `config.json` that is published with a model's weights, in the format of Hugging Face's transformers.
-/// Supports dense layers, grouped-query attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of
-/// experts (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is
-/// read. Sequence length, rates and parallelism have the defaults of `decoder`, because the file doesn't state them.
+/// Reads a model's `config.json` in the format of Hugging Face's transformers. Supports dense layers, grouped-query
+/// attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of experts (Mixtral, Qwen, DeepSeek). If
+/// the file describes a multimodal model, the language model in `text_config` is read. Sequence length, rates and
+/// parallelism have the defaults of `decoder`.
 ///
-/// Throws `input_error` with all fields that are missing, have the wrong type or aren't supported. The only supported
-/// mix of dense and routed layers is dense layers followed by routed layers. All experts must have the same width.
+/// Throws `input_error` with all fields that are missing, mistyped or unsupported. The only supported mix of dense and
+/// routed layers is dense layers followed by routed layers. All experts must have the same width.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_model_config`. Throws `file_error` if the file can't be read or is larger than 1 MiB.

@@ -14,10 +14,10 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, attention keys and
-/// values, or microbatches that differ. Format /1 has neither storage options nor anything that format /2 lacks. Throws
-/// `input_error` with all violations, each with its field. If the text isn't JSON, the only violation has the line and
-/// column. A problem without a name is named after its source. Without units, times are in ms and sizes in GB.
+/// Reads the formats `optpipe.problem/1` to /3. Format /2 lacks graphs, pairs, frozen stages, attention keys and
+/// values, and microbatches that differ. Format /1 has neither storage options nor anything that format /2 lacks.
+/// Throws `input_error` with all violations, each with its field. If the text isn't JSON, the only violation has the
+/// line and column. A problem without a name is named after its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -312,8 +312,7 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list of microbatches, or null if the field only has the number of
-/// microbatches.
+/// The number of microbatches. `listed` is the list of microbatches, or null if the field is a number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);
@@ -357,7 +356,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     return p;
 }
 
-/// The file name in a source name, without folder and extension, such as "llama" for "models/llama.json".
+/// A source's file name without folder and extension, such as "llama" for "models/llama.json".
 inline std::string stem_of(std::string_view source) {
     source.remove_prefix(source.find_last_of('/') + 1);
     return std::string{source.substr(0, source.rfind(".json"))};

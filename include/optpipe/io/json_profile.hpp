@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// The profile in the format `optpipe.profile/1`, with its samples and the estimates computed from them.
-/// `parse_profile` reads this text back as the same profile.
+/// The profile in the format `optpipe.profile/1`, with samples and estimates. `parse_profile` reads the same profile
+/// back.
 [[nodiscard]] std::string profile_to_json(const problem& p, const cost_profile& profile);
 
 /// Reads a profile in the format `optpipe.profile/1`, with all steps. Throws `input_error` with all violations of the
@@ -45,7 +45,7 @@ namespace detail {
 
 inline constexpr std::size_t most_profile_bytes = std::size_t{1} << 28U;
 
-/// The samples of one key: the index of each sample's step, and its duration.
+/// One key's samples: step index and duration.
 struct profile_series {
     std::vector<std::string> steps{};
     std::vector<std::string> durations{};

@@ -12,14 +12,14 @@
 
 namespace optpipe {
 
-/// Adds the operations in a trace to a profile. The trace consists of Chrome's trace events, as written by PyTorch's
-/// profiler (Kineto), by `schedule_to_chrome_trace`, or by converters of Nsight Systems. A trace may cover only some of
-/// the ranks. All traces of a run must cover the same steps, and `first_step` is the index of the first step. The n-th
-/// range of an operation belongs to the n-th step. Ranges on the host are ignored if the same stage and kind of
-/// operation also has ranges on a GPU (`gpu_user_annotation`). Messages aren't measured.
+/// Adds the operations in a trace to a profile. Reads Chrome's trace events from PyTorch's profiler (Kineto),
+/// `schedule_to_chrome_trace` or converters of Nsight Systems. A trace may cover only some of the ranks. All traces of
+/// a run cover the same steps, starting with `first_step`. The n-th range of an operation belongs to the n-th step. GPU
+/// ranges (`gpu_user_annotation`) take precedence over host ranges of the same stage and kind. Messages aren't
+/// measured.
 ///
-/// The trace is read event by event. Throws `input_error` if the text isn't JSON (with line and column), if the trace
-/// has no ranges of operations, or if the problem doesn't have all operations of the trace.
+/// The trace is read event by event. Throws `input_error` if the text isn't JSON, has no operations, or has operations
+/// that aren't in the problem.
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::string_view text,
                const std::string& source_name, const trace_options& options = {});
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::FILE* file,

@@ -86,8 +86,8 @@ public:
         return false;
     }
 
-    /// Throws `input_error` unless the only fault of the text is a missing closing bracket at the end. The error has
-    /// the reason why the text couldn't be read.
+    /// Throws `input_error` unless the text only lacks a closing bracket at its end. The error has the reason why the
+    /// text couldn't be read.
     void refuse_unless_cut(const std::string& source) const {
         if (!is_cut_) throw input_error{source, {{place_, reason_}}};
     }
@@ -161,7 +161,7 @@ private:
             if (auto found = each.match(name)) return found;
         return std::nullopt;
     }
-    /// The place named in an error message of the parser, such as "line 3, column 7".
+    /// The place in a parser's error message, such as "line 3, column 7".
     [[nodiscard]] static std::optional<std::string> place_in(std::string_view what) {
         constexpr std::string_view before = "parse error at ";
         const auto begin = what.find(before);
@@ -173,12 +173,12 @@ private:
     const std::vector<range_pattern>& patterns_;
     std::vector<trace_range> ranges_;
     std::set<std::string> plans_;
-    /// Ranges that have begun but not ended, by process and thread.
+    /// Open ranges, by process and thread.
     std::map<std::pair<std::string, std::string>, std::vector<event>> open_;
     event event_{};
     std::string outer_key_, field_, argument_;
     std::size_t depth_ = 0;
-    /// The nesting depth of the list of events while the list is read, otherwise 0.
+    /// Nesting depth of the list of events; 0 outside of the list.
     std::size_t list_depth_ = 0;
     std::size_t events_ = 0;
     bool is_object_ = false;

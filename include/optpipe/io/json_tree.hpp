@@ -25,8 +25,7 @@ struct json_limits {
     std::size_t values = std::size_t{1} << 22U;
 };
 
-/// A list in the outermost object of a JSON text. The list's elements are passed to `element` one by one, and aren't
-/// stored.
+/// A list in the outermost object of a JSON text. The list's elements go to `element` one by one, and aren't stored.
 struct streamed_list {
     std::string name;
     std::function<void(const json&)> element;
@@ -41,7 +40,7 @@ inline std::string json_reason(std::string_view what) {
     return "isn't JSON: " + printable(what, 160);
 }
 
-/// Builds the tree of a JSON text, and fails if the text exceeds the limits.
+/// Builds the tree of a JSON text within the limits.
 class tree_builder final : public nlohmann::json_sax<json> {
 public:
     tree_builder(const json_limits& limits, const streamed_list* streamed) : limits_{limits}, streamed_{streamed} {}
@@ -164,13 +163,13 @@ inline std::string line_and_column(std::string_view text, std::size_t bytes_read
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// Parses a JSON text. If the text isn't JSON, throws `input_error` with one violation, which has the line and column.
+/// Parses a JSON text. Throws `input_error` with line and column if the text isn't JSON.
 inline json parse_json(std::string_view text, const std::string& source, const streamed_list* streamed = nullptr) {
     const auto refuse = [&](std::string place, std::string why) {
         throw input_error{source, {{std::move(place), std::move(why)}}};
     };
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) refuse("", "is empty, not JSON");
-    // Without this check, the parser would take a zero byte for the end of the text.
+    // The parser would take a zero byte for the end of the text.
     if (const auto zero = text.find('\0'); zero != std::string_view::npos)
         refuse(line_and_column(text, zero + 1), "isn't JSON: holds a zero byte");
     tree_builder builder{json_limits{}, streamed};

@@ -20,18 +20,18 @@ struct stage_layout {
     friend bool operator==(const stage_layout&, const stage_layout&) = default;
 };
 
-/// Reads a layout of `layers` layers. The text lists the number of layers of each stage, such as "3,8,8,9", or is
-/// Megatron-Core's `pipeline_model_parallel_layout`, such as "Et*3|(tt|)*29,m|L". In Megatron's text, each `t` and each
-/// `m` (multi-token prediction) is a layer. The embedding E and the output layer L count as layers if `layers` is two
-/// more than the number of `t` and `m`. If `layers` is exactly the number of `t` and `m`, the embedding E is part of
-/// the first layer, and the output layer L is part of the last layer. A stage must hold at least one layer. If the text
-/// can't be parsed or doesn't fit `layers`, throws `input_error` with the place in the text.
+/// Reads a layout of `layers` layers. The text lists layers per stage ("3,8,8,9"), or is Megatron-Core's
+/// `pipeline_model_parallel_layout` ("Et*3|(tt|)*29,m|L"). In Megatron's text, each `t` and each `m` (multi-token
+/// prediction) is a layer. The embedding E and the output layer L are layers if `layers` is the number of `t` and `m`
+/// plus 2. If `layers` is the number of `t` and `m`, the first layer includes E and the last includes L. A stage must
+/// hold at least one layer. If the text can't be parsed or doesn't fit `layers`, throws `input_error` with the place in
+/// the text.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
-/// The pipeline for a layout. Returns the first pipeline of `p` that has as many stages as the layout. If the layout is
-/// in loop placement, pipelines in other placements are skipped. If no pipeline of `p` fits the layout, returns a new
-/// pipeline in loop placement. Throws `input_error` if a layer is pinned to a stage that the layout doesn't have. For a
-/// new pipeline, throws `input_error` if the number of stages is too large, or isn't a multiple of the number of ranks.
+/// The pipeline for a layout. Returns the first pipeline of `p` with as many stages as the layout. If the layout is in
+/// loop placement, pipelines in other placements are skipped. If no pipeline of `p` fits the layout, returns a new
+/// pipeline in loop placement. Throws `input_error` if a layer is pinned to a missing stage. Throws `input_error` if a
+/// new pipeline would have too many stages, or stages that aren't a multiple of the ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 
@@ -145,7 +145,7 @@ private:
     std::size_t at_ = 0;
 };
 
-/// Checks that the embedding, the layers and the output layer have the order that Megatron requires.
+/// Checks the order of embedding, layers and output layer that Megatron requires.
 inline void check_megatron_order(const std::string& symbols, const std::string& source) {
     std::string layers = symbols;
     std::erase(layers, '|');

@@ -6,7 +6,7 @@
 
 namespace optpipe::detail {
 
-// Limits for files and command lines. The limits are generous, but small enough that planning fits in memory.
+// Limits for files and command lines. Within these limits, planning fits in memory.
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;

@@ -18,36 +18,34 @@ struct megatron_options {
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: one number per stage,
-    /// or empty if the model has no multi-token prediction layers.
+    /// Number of multi-token prediction layers of each stage, in addition to `layers`. Contract: empty, or one number
+    /// per stage.
     std::vector<std::size_t> prediction_layers{};
 };
 
-/// Settings of Megatron-Core that express a schedule as well as possible.
+/// Settings of Megatron-Core that come closest to a schedule.
 struct megatron_settings {
     /// Command-line arguments: pairs of name and value. The value of a flag is empty.
     std::vector<std::pair<std::string, std::string>> arguments{};
-    /// The schedule that Megatron runs with these settings, if all activations are kept and memory is unlimited.
+    /// Megatron's schedule with these settings, with all activations kept.
     optpipe::schedule runs{};
-    /// One sentence for each property of the schedule that the arguments don't express.
+    /// One sentence per property that the arguments don't express.
     std::vector<std::string> differences{};
 };
 
-/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one of its stages before it runs them on its next
-/// stage (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s modulo the number of ranks, and `group`
-/// is at least 1. In the interleaved schedule of Narayanan et al., a group has as many microbatches as there are ranks.
+/// 1F1B in Megatron-Core's order. A rank runs `group` microbatches on one stage before its next stage
+/// (`microbatch_group_size_per_vp_stage`). Contract: stage s is on rank s modulo the number of ranks, and `group` is at
+/// least 1. In the interleaved schedule of Narayanan et al., `group` is the number of ranks.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// The settings of Megatron-Core that express a schedule as well as possible, and a list of properties that the
-/// settings don't express. Refuses problems with edges, groups, frozen stages, pairs or slices of sequences. Refuses
-/// stages that aren't in loop placement, because Megatron has no other placement. Refuses several stages on a single
-/// rank, and too few microbatches to interleave. Refuses multi-token prediction layers in a place that Megatron doesn't
-/// allow.
+/// The settings of Megatron-Core that come closest to a schedule, and the remaining differences. Refuses problems with
+/// edges, groups, frozen stages, pairs or slices of sequences. Refuses stages that aren't in loop placement. Refuses
+/// several stages on a single rank, and too few microbatches to interleave. Refuses multi-token prediction layers in a
+/// place that Megatron doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
-/// The settings as lines for a command line. Comments after `#` compare Megatron's schedule with the plan, and list
-/// what the settings don't express.
+/// The settings as lines for a command line. Comments after `#` compare Megatron's schedule with the plan.
 [[nodiscard]] std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings);
 
 } // namespace optpipe
@@ -169,9 +167,9 @@ private:
         return most;
     }
 
-    /// The group size with which Megatron runs the plan's order. If no size gives the plan's order, returns the fastest
-    /// size that fits in memory. If no size fits in memory, returns the size that exceeds the limits least. In
-    /// Megatron, every group, including the last, must have at least as many microbatches as there are ranks.
+    /// The group size with which Megatron runs the plan's order. If no size gives this order, returns the fastest size
+    /// that fits in memory. If no size fits in memory, returns the size that exceeds the limits least. Megatron's
+    /// groups, including the last, have at least as many microbatches as ranks.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();
@@ -198,7 +196,7 @@ private:
         return options_.prediction_layers.empty() ? 0 : options_.prediction_layers[s];
     }
 
-    /// The refusal if layers of multi-token prediction are in a place that Megatron doesn't allow.
+    /// The refusal for multi-token prediction layers in a place that Megatron doesn't allow.
     [[nodiscard]] std::optional<refusal> refused_layers() const {
         const auto stages = options_.layers.size();
         std::optional<std::size_t> found;

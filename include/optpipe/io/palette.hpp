@@ -45,8 +45,7 @@ inline colour mix(const colour& from, const colour& to, double share) {
     return {};
 }
 
-/// The colour of an operation whose stage is at `position` among the `count` stages of its rank. Later stages are
-/// darker.
+/// The colour of an operation on the stage at `position` of its rank's `count` stages. Later stages are darker.
 inline colour shade_of(operation_kind kind, std::size_t position, std::size_t count) {
     const auto base = base_colour(kind);
     if (count < 2 || is_transfer(kind)) return base;
@@ -61,8 +60,7 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
     return background.is_dark() ? "#fff" : "#111";
 }
 
-/// The colours of storage options, chosen so that colour-blind readers can distinguish them. If there are more options
-/// than colours, colours are repeated with bars over them.
+/// Colours of storage options that colour-blind readers can distinguish. Further options repeat the colours with bars.
 inline constexpr std::array option_colours{
     colour{78, 121, 167}, colour{242, 142, 43},  colour{225, 87, 89},  colour{118, 183, 178}, colour{89, 161, 79},
     colour{237, 201, 72}, colour{176, 122, 161}, colour{156, 117, 95}, colour{120, 120, 120}, colour{255, 157, 167}};

@@ -75,8 +75,7 @@ struct pytorch_action {
     friend bool operator==(const pytorch_action&, const pytorch_action&) = default;
 };
 
-/// A schedule file, with one row per rank. A cell may be empty, because PyTorch's own files have empty cells for idle
-/// slots.
+/// A schedule file, with one row per rank. Cells may be empty, as in PyTorch's own files.
 struct pytorch_schedule {
     using row = std::vector<std::optional<pytorch_action>>;
     std::vector<row> rows{};
@@ -101,17 +100,16 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// The action in PyTorch's spelling.
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
-/// The inverse of `to_string`. Spaces around the text are allowed. Empty if the text isn't the spelling of an action,
-/// as with `0F0@12` and `0FOO`. PyTorch itself reads `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch.
+/// The inverse of `to_string`. Spaces around the text are allowed. Empty if the text isn't an action, as with `0F0@12`
+/// and `0FOO`.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
 /// Reads a schedule file of PyTorch, with or without messages. Cells may be in quotes, and a UTF-8 byte order mark is
-/// skipped. If every B in the file has a W, each B is read as PyTorch's I, because B means the input gradient in the
-/// papers. Throws `input_error` if a cell isn't an action, and names the first wrong cell of each row. Throws
-/// `input_error` if only some B have a W, or if the file has both an I and a B with a W.
+/// skipped. If every B has a W, each B is read as PyTorch's I, as in the papers. Throws `input_error` with the first
+/// wrong cell of each row. Throws `input_error` if only some B have a W, or if the file has both an I and a B with a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
-/// The file with the same text and line ends that PyTorch's `_dump_csv` writes.
+/// The file exactly as PyTorch's `_dump_csv` writes it.
 [[nodiscard]] std::string to_csv(const pytorch_schedule& file);
 
 } // namespace optpipe
@@ -143,8 +141,7 @@ namespace detail {
     return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Removes an index from the start of a text. Empty if the text doesn't begin with an index, or if the index is too
-/// large.
+/// Removes an index from the start of a text. Empty without a valid index at the start.
 template <class Index> std::optional<Index> take_index(std::string_view& text) {
     std::uint32_t value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -225,8 +222,8 @@ namespace detail {
     return row;
 }
 
-/// Recognizes files in which B is the input gradient, as in the papers and in the zero-bubble repository. In PyTorch, B
-/// is the full backward. If a stage and microbatch has both a B and a W, the B must be an input gradient.
+/// Recognizes files in which B is the input gradient, as in the papers. In PyTorch, B is the full backward. A B beside
+/// a W of the same stage and microbatch is an input gradient.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {

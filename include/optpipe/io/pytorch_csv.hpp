@@ -13,44 +13,40 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< computations only; PyTorch adds messages, and puts each receive as early as possible
+    compute_only,  ///< computations only; PyTorch adds messages, with receives as early as possible
     compute_comms, ///< all actions; each receive is at its place in the plan
 };
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
-    /// Whether to leave out offloads, reloads and recomputation, because PyTorch's schedules can't express them. If
-    /// false, `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
+    /// Whether to leave out offloads, reloads and recomputation, which PyTorch's schedules can't express. If false,
+    /// `to_pytorch` refuses a schedule with offloads, reloads or recomputation.
     bool without_storage = false;
-    /// For FSDP in the format `compute_comms`: the number of stages per rank whose parameters are gathered at the same
-    /// time. PyTorch itself uses 3. If 0, UNSHARD and RESHARD are left out. Each additional stage needs memory for its
-    /// gathered parameters, but leaves more time for gathering.
+    /// For FSDP in `compute_comms`: the number of stages per rank with gathered parameters. PyTorch itself uses 3. If
+    /// 0, UNSHARD and RESHARD are left out. More stages need more memory, but leave more time for gathering.
     std::size_t unsharded_stages = 0;
 };
 
-/// Whether any operation of the schedule is an offload, reload or recomputation, or a backward that recomputes piece by
-/// piece.
+/// Whether the schedule has offloads, reloads, recomputations, or backwards that recompute piecewise.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. PyTorch can't run every schedule. Refused if a rank
-/// has no stage, if stashes are offloaded or recomputed (unless `without_storage` is set), or if the order isn't
-/// executable. Refused for problems with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch's
-/// runtime only runs pairs with a full backward. Pairs with a full backward can be written in `compute_only`, but not
-/// in `compute_comms`. Microbatches may differ, and may be slices of sequences. Each row runs the slices of a sequence
-/// in order. The user's stage module must store the data that one slice leaves for the next slice.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refused if a rank has no stage, or the order isn't
+/// executable. Refused if stashes are offloaded or recomputed, unless `without_storage` is set. Refused for problems
+/// with edges, groups or frozen stages. Pairs with an I are refused, because PyTorch only runs pairs with a full
+/// backward. Pairs with a full backward can be written in `compute_only`, but not in `compute_comms`. Microbatches may
+/// differ, and may be slices of sequences. The user's stage module stores the data that one slice leaves for the next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. In `compute_only`, PyTorch adds UNSHARD and RESHARD. In
 /// `compute_comms`, `to_pytorch` adds UNSHARD and RESHARD if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of the computations in a schedule file, for `simulate` on a problem. Two actions that overlap in the file
-/// become a pair if the problem has this pair, and otherwise run one after the other. All activations are kept on the
-/// device.
+/// The order of the computations in a schedule file, for `simulate` on a problem. Overlapping actions become a pair if
+/// the problem has this pair, and otherwise run in order. All activations are kept on the device.
 ///
 /// Throws `input_error` if the file doesn't fit the problem's ranks, stages or microbatches. Throws `input_error` if a
-/// stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
-/// (`message_violations`). Refused for problems with edges, groups or frozen stages. Refused if the file's rows
+/// stage lacks a storage option that keeps all activations. Throws `input_error` if messages of `compute_comms` are
+/// wrong (`message_violations`). Refused for problems with edges, groups or frozen stages. Refused if the file's rows
 /// deadlock even with buffered sends.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
@@ -155,9 +151,8 @@ namespace detail {
 
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
-/// PyTorch issues a row's actions one after the other, and a computation waits for the message that it needs. In each
-/// program, all messages are on one lane. The programs of all ranks were written in one common order, in which rows can
-/// run even if every send waits for its receive.
+/// PyTorch issues a row's actions in order, and computations wait for their messages. In each program, all messages are
+/// on one lane. The programs don't deadlock, even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -192,8 +187,8 @@ private:
                 {}};
     }
 
-    /// The actions of a program. Messages that progress together in the program become separate cells, in the same
-    /// order on both ranks.
+    /// The actions of a program. Messages that progress together become separate cells, in the same order on both
+    /// ranks.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {
@@ -223,12 +218,11 @@ private:
         return at;
     }
 
-    /// Adds the waits for sends, and adds the reduction of each stage's gradients after the stage's last backward.
+    /// Adds waits for sends, and a reduction after each stage's last backward.
     ///
-    /// A send has ended once its receiver has posted the receive. A computation proves that a send has ended if the
-    /// receiver posted the receive before it sent the computation's input. The wait for a send follows the first
-    /// computation that proves the end of the send, so waits are short and sent data is freed early. If no computation
-    /// proves the end of a send, the wait is at the end of the row.
+    /// A send has ended once its receiver has posted the receive. A computation proves a send's end if the receiver
+    /// posted the receive before sending the computation's input. The wait for a send follows the first computation
+    /// that proves its end. If no computation proves the end of a send, the wait is at the end of the row.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -270,8 +264,7 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
-/// Turns each `OVERLAP_F_B` of the file into a pair if the problem has this pair. Contract: `lanes` has the
-/// computations of `file`.
+/// Turns each `OVERLAP_F_B` into a pair if the problem has this pair. Contract: `lanes` has the computations of `file`.
 inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
     for (const rank r : lanes.indices()) {
         std::size_t at = 0;

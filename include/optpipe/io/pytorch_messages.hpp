@@ -10,21 +10,20 @@
 
 namespace optpipe {
 
-/// Whether a file has the format `compute_comms`. Only files in this format have actions other than computations.
+/// Whether a file has the format `compute_comms`. Only `compute_comms` files have actions other than computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
-/// All faults of the messages in a `compute_comms` file, each with its place. Examples: a computation has no receive
-/// for its input, a send or receive has no other end, a send or receive isn't on its stage's rank, a send has no wait
-/// in a file with waits, or a cell is empty. Contract: the computations in `file` have stages and microbatches of `g`,
-/// and are on the right ranks.
+/// All faults of the messages in a `compute_comms` file, with places. Examples: a missing receive or partner, a message
+/// on the wrong rank, a send without a wait, an empty cell. Contract: the computations in `file` have stages and
+/// microbatches of `g`, and are on the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// When sends end. Buffered sends end immediately, like some small sends. Rendezvous sends end when their receive has
-/// been posted, like large sends with NCCL. On each rank, messages end in the order of issue.
+/// When sends end. Buffered sends end immediately, like some small sends. Rendezvous sends end when their receive is
+/// posted, like large sends with NCCL. On each rank, messages end in the order of issue.
 enum class pytorch_sends { buffered, rendezvous };
 
-/// The first action that never runs, such as "row 2 stops at 1F0", for each rank that gets stuck. Empty if all actions
-/// run. Contract: there are no `message_violations`.
+/// The first action that never runs on each stuck rank, such as "row 2 stops at 1F0". Empty if all actions run.
+/// Contract: there are no `message_violations`.
 [[nodiscard]] std::vector<std::string> stuck_actions(const any_graph& g, const pytorch_schedule& file,
                                                      pytorch_sends sends);
 
@@ -46,7 +45,7 @@ namespace detail {
 /// The action that waits for a send.
 [[nodiscard]] pytorch_action wait_for(pytorch_action sent);
 
-/// The receive for a computation's input, provided that the input comes as a message.
+/// The receive of a computation's input, if the input is a message.
 [[nodiscard]] pytorch_action received_by(const pytorch_action& computed);
 
 } // namespace detail
@@ -245,7 +244,7 @@ private:
     std::vector<violation> found_{};
 };
 
-/// Simulates the rows. Each row runs its actions one after the other.
+/// Simulates the rows.
 class pytorch_run {
 public:
     pytorch_run(const any_graph& g, const pytorch_schedule& file, pytorch_sends sends)
@@ -274,7 +273,7 @@ private:
         return moved;
     }
 
-    /// Ends the first pending message of rank `r` if it matches the first pending message of the other rank.
+    /// Ends the first pending message of rank `r` if the other rank's first pending message matches.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();

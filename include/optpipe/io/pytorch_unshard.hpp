@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// For each cell of a row, the stages of the computations from this cell on, including the cell itself. There are at
-/// most `count` stages per cell, in the order of their first use. The result has one entry more than there are cells.
+/// For each cell of a row, the stages of the next computations, starting with the cell's own. Each cell has at most
+/// `count` stages, in order of first use. The result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);
     std::vector<stage> by_use;

@@ -16,15 +16,15 @@
 
 namespace optpipe {
 
-/// A schedule as read from a file (io/README.md), before it is checked against a problem. The operations may be
-/// impossible, and the stated measures may be wrong.
+/// A schedule as read from a file (io/README.md), not yet checked against a problem. The operations may be impossible,
+/// and the stated measures may be wrong.
 struct schedule_document {
     std::string problem_name;
     std::string method;
     /// Whether the file declares a schedule of forwards only.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards that name a storage option, each with the option's name.
+    /// Forwards that name a storage option, with the option's name.
     std::vector<std::pair<operation, std::string>> storage;
     /// Entries of the file's list `operations` that can't be read. The member `operations` doesn't contain unreadable
     /// entries.
@@ -39,11 +39,11 @@ struct schedule_document {
 /// Returns `p`, without stashes if the document has forwards only.
 [[nodiscard]] problem problem_for(problem p, const schedule_document& document);
 
-/// The operations of a document as a schedule of this problem. Operations that the problem doesn't have are left in,
-/// and `validate` reports them.
+/// The operations of a document as a schedule of this problem. Unknown operations stay in the schedule, and `validate`
+/// reports them.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
-/// Storage options that the document names, but the problem doesn't have.
+/// The document's storage options that the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
 /// The largest accepted differences between the measures stated in a file and the measures of its operations.
@@ -55,12 +55,11 @@ struct claim_slacks {
 
 [[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
 
-/// Everything that is wrong with a document of this problem: unreadable entries, storage options and operations that
-/// the problem doesn't have, violated rules, and measures that don't match the operations. A document without
-/// violations can be relied on.
+/// All faults of a document: unreadable entries, unknown storage options and operations, violated rules, and wrong
+/// measures. A document without violations can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// A violation for each measure in a document that differs from the measure in `m` by more than the slack.
+/// One violation for each measure that differs from `m` by more than the slack.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 
@@ -86,8 +85,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of the storage option of each stage and microbatch. If the document names no option for a stash, the option
-/// is `offload` if the stash has an OFFLOAD, and `keep` otherwise.
+/// The name of the storage option of each stage and microbatch. The default is `offload` for a stash with an OFFLOAD,
+/// and `keep` otherwise.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");

@@ -40,11 +40,10 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 } // namespace detail
 
-/// The name that is most likely meant by `word`; empty if no name is similar. Ties go to the first name.
+/// The name most similar to `word`; empty if no name is similar. Ties go to the first name.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
-    // One letter in three may be wrong. A lower limit would miss some typing errors. With a higher limit, any two short
-    // words would count as similar.
+    // At most one letter in three may be wrong. With a higher limit, any two short words would count as similar.
     constexpr std::size_t letters_per_slip = 3;
     std::optional<std::string> nearest;
     std::size_t least = 0;

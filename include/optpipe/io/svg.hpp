@@ -9,12 +9,12 @@
 
 namespace optpipe {
 
-/// The schedule as a figure, a standalone SVG document. For each rank, the figure shows the computations, the transfers
-/// to the host and back, and the memory in use under its limit. Pointing at a box shows its operation and its times.
+/// The schedule as a figure, a standalone SVG document. Shows each rank's computations, transfers, and memory in use
+/// under its limit. Pointing at a box shows its operation and its times.
 [[nodiscard]] std::string schedule_to_svg(const problem& p, const schedule_report& report,
                                           const svg_options& options = {});
 
-/// A measurement and its plan on one time axis. A narrow row above each lane shows its plan, and a line over the
+/// A measurement and its plan on one time axis. A narrow row above each lane shows the lane's plan. A line over the
 /// measured memory shows the planned memory. The times of the measurement needn't follow the rules of the problem
 /// (`measurement_violations`).
 [[nodiscard]] std::string overlay_to_svg(const problem& p, const schedule_report& planned,

@@ -13,8 +13,8 @@
 
 namespace optpipe::detail {
 
-/// The class of an operation in the style sheet: a letter for the kind, and the position of its stage on the rank. For
-/// example, `F0` is for forwards of a rank's first stage.
+/// An operation's class in the style sheet: the kind's letter, and the stage's position on its rank. For example, `F0`
+/// is for forwards of a rank's first stage.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -109,7 +109,7 @@ inline double text_width(std::string_view text, double size) {
     return width * size;
 }
 
-/// The beginning of a text that fits into `width`, with an ellipsis in place of the rest.
+/// Cuts a text to `width`, with an ellipsis at the end.
 inline std::string cut_to_width(std::string_view text, double width, double size) {
     constexpr std::string_view ellipsis = "…";
     if (text_width(text, size) <= width) return std::string{text};
@@ -121,8 +121,7 @@ inline std::string cut_to_width(std::string_view text, double width, double size
     return result.append(ellipsis);
 }
 
-/// Arranges the pieces in lines. Each line takes as many pieces as fit. A piece that is too long for a line is broken
-/// at its spaces.
+/// Arranges the pieces in lines. Each line takes as many pieces as fit. A piece longer than a line is broken at spaces.
 inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
                                          double size) {
     std::vector<std::string> lines;

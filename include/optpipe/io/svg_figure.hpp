@@ -82,7 +82,7 @@ private:
         canvas_.rectangle("page", 0, 0, layout_.page_width(), layout_.page_height());
     }
 
-    /// Makes room for the texts on both sides of the lanes, and for the header above the lanes.
+    /// Makes room for the texts beside the lanes, and for the header.
     void make_room(const svg_options& options) {
         constexpr double space = 16.0;
         double left = layout_.left;
@@ -173,8 +173,7 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // The loop also ends at a limit on `i`, because times in a schedule file can be too large for doubles to
-        // represent `first + 1`.
+        // `i` is limited, because doubles may be unable to represent `first + 1`.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -239,12 +238,12 @@ private:
         for (const auto& b : boxes_of(lists.reloads, layout_))
             box(b, y + height - each, each, whose);
     }
-    /// Height of the box of a transfer. With two engines, an offload and a reload may overlap in time, so offloads are
-    /// drawn in the upper half of the row and reloads in the lower half.
+    /// Height of the box of a transfer. With two engines, offloads take the upper half of the row, and reloads the
+    /// lower half.
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
-    /// Height of the plan's row, which is right above its lane.
+    /// Height of the plan's row above its lane.
     [[nodiscard]] double plan_height(double lane_height) const {
         constexpr double space = 1.0;
         return layout_.plan_height(lane_height) - space;
@@ -304,7 +303,7 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Draws a line at the time `at`. If the objective is `span`, draws nothing, because a span isn't a point in time.
+    /// Draws a line at the time `at`. Draws nothing for the objective `span`, which isn't a point in time.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;

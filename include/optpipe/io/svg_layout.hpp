@@ -36,7 +36,7 @@ struct svg_layout {
     double time = 0.0;
 
     /// Adapts the figure to new widths of the texts at its left and right. `width` is the requested width of the
-    /// figure, or 0 if none is requested.
+    /// figure, or 0.
     void widen(double new_left, double new_right, double width) {
         left = new_left;
         right = new_right;
@@ -69,7 +69,7 @@ struct svg_layout {
     [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
 };
 
-/// The layout of a figure. `plan` is shown above the lanes, and is null if there is no plan.
+/// The layout of a figure. `plan` is shown above the lanes, or is null.
 inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options,
                             const timeline* plan = nullptr) {
     struct heights {
@@ -107,8 +107,7 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     return layout;
 }
 
-/// Operations of a lane that are drawn as one box: a single operation, or several consecutive operations that are too
-/// narrow to be seen.
+/// Operations drawn as one box: a single operation, or consecutive operations that are too narrow.
 struct svg_box {
     duration start{};
     duration end{};

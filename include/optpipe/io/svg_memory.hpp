@@ -15,8 +15,7 @@
 
 namespace optpipe::detail {
 
-/// Draws the curves of device memory and the memory limits. All ranks have the same scale, so that they can be
-/// compared.
+/// Draws the curves of device memory and the memory limits. All ranks have the same scale.
 class svg_memory {
 public:
     /// `plan` is null if there is no plan. The timelines must outlive this object.
@@ -29,7 +28,7 @@ public:
             if (!p.memory_limit[r].is_unlimited()) limit = std::max(limit, p.memory_limit[r]);
         }
         constexpr double headroom = 1.12;
-        // A limit that is far above the curves isn't drawn, because the curves would become flat.
+        // A limit far above the curves would make the curves flat.
         constexpr double far_above = 3.0;
         top_ = headroom * (limit <= far_above * peak ? std::max(limit, peak) : peak);
         if (top_ <= memory_size{}) top_ = memory_size{1.0};

@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// The result of one method on a problem: the measures of its schedule, or the reason why the method has no schedule.
+/// The measures of a method's schedule, or the reason why there is no schedule.
 struct comparison_row {
     std::string method;
     std::optional<measures> result;
@@ -30,8 +30,7 @@ struct comparison_row {
 [[nodiscard]] comparison_row make_comparison_row(const schedule_report& report,
                                                  std::optional<double> planning_seconds = {});
 
-/// The reason why there is no schedule, with the problem's units, such as "rank 0 needs 6 GB of memory, its limit is 5
-/// GB".
+/// The reason in the problem's units, such as "rank 0 needs 6 GB of memory, its limit is 5 GB".
 [[nodiscard]] std::string reason_text(const problem& p, const refusal& why);
 
 [[nodiscard]] comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
@@ -40,8 +39,7 @@ struct comparison_row {
 /// The result of another method, as shown in the verdict on a plan.
 struct baseline {
     std::string method;
-    /// Difference between the method's objective and the plan's objective, such as "+11.0 %". Empty if the method has
-    /// no schedule.
+    /// Excess of the method's objective over the plan's, such as "+11.0 %". Empty if the method has no schedule.
     std::string excess{};
     /// The reason why the method has no schedule.
     std::string reason{};
@@ -50,14 +48,13 @@ struct baseline {
 /// Makes the entry of a method for the verdict on a plan. `objective` is the plan's objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
-/// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
-/// there are other methods, a second line lists by how much each method's objective exceeds the schedule's objective.
-/// If some methods have no schedule, there is one more line for each reason.
+/// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. A
+/// second line compares the objectives of other methods. Each reason for a missing schedule takes another line.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
-/// A table of methods, in the given order. The peak memory is the peak of the rank that comes closest to its limit. The
-/// rate of recomputation is shown if the problem has a storage option other than to keep or to offload entire stashes.
+/// A table of methods, in the given order. The peak memory is that of the rank closest to its limit. The rate of
+/// recomputation appears if the problem has options other than keep and offload.
 [[nodiscard]] std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows);
 
 /// Writes the table of methods.
@@ -109,7 +106,7 @@ inline std::string bound_text(const problem& p, const schedule_report& report) {
     return (share < least_shown ? "under 0.1 %" : percent(share)) + " above the lower bound " + number;
 }
 
-/// The rank that comes closest to its memory limit. If there are no limits, this is the rank with the largest peak.
+/// The rank that comes closest to its memory limit. Without limits, the rank with the largest peak.
 inline rank tightest_rank(const problem& p, const measures& m) {
     rank tightest{};
     const auto use = [&](rank r) {

@@ -9,9 +9,8 @@
 
 namespace optpipe {
 
-/// Writes a table with a row for each kind of operation. The columns are the planned mean duration, the measured mean
-/// duration, the mean excess over the plan, the largest excess, and the longest delay of a start. The last row is for
-/// messages, if there are any.
+/// Writes a table with a row for each kind of operation. The columns are the planned and measured mean duration, the
+/// mean and largest excess, and the longest delay of a start. The last row is for messages, if there are any.
 void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
                        const time_difference& messages = {});
 

@@ -13,8 +13,7 @@ namespace optpipe {
 struct grid_options {
     /// Number of columns per line.
     std::size_t width = 100;
-    /// Largest number of lines per rank. A longer schedule is folded: its start and its end are shown in full, and the
-    /// time in between takes one line.
+    /// Largest number of lines per rank. A longer schedule shows its start and end in full, and the middle in one line.
     std::size_t most_bands = 8;
     /// Number of lines per rank for each of the two ends of a folded schedule.
     std::size_t end_bands = 2;
@@ -22,18 +21,16 @@ struct grid_options {
     view_window window{};
 };
 
-/// Writes the schedule as text, with time from left to right. Each rank has a line for its computations. If the
-/// schedule has transfers to the host and back, there is also a line for each copy engine of the rank. The number of
-/// columns shows an operation's duration. The label of an operation is `2F0`, or `F0` or `F` if there is less space.
-/// The label of a pair is `2F5;3B1`, `F5;B1`, or the letter P. Dots are bubbles.
+/// Writes the schedule as text, with time from left to right. Each rank has a line for its computations. Copy engines
+/// in use have lines of their own. The number of columns shows an operation's duration. An operation's label is `2F0`,
+/// or `F0` or `F` in less space. The label of a pair is `2F5;3B1`, `F5;B1`, or the letter P. Dots are bubbles.
 ///
-/// If a schedule is longer than a line, it continues in further lines below. If a schedule would take too many lines,
-/// only its start and its end are shown with labels, and the time in between takes one line. If no label fits, the
-/// entire schedule is on one line. A line without labels shows a letter for the kind of the running operation, and `+`
-/// for several kinds in one column.
+/// A schedule longer than a line continues below. A schedule with too many lines shows its start and end in full, and
+/// the middle in one line. If no label fits, the entire schedule is on one line. A line without labels shows the kind's
+/// letter in each column, and `+` for several kinds.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
-/// Writes the grid of a measurement and its plan. Each line appears twice: as planned, and as measured.
+/// Writes the grid of a measurement and its plan. Each line appears twice: planned and measured.
 void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
                         const schedule_report& measured, const grid_options& options = {});
 
@@ -74,13 +71,12 @@ struct grid_scale {
     }
 };
 
-/// A section of time on the page. `labelled` tells whether operations have labels, or only the letter of their kind in
-/// each column.
+/// A section of time on the page. If not `labelled`, each column has only the letter of a kind.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
     view_window window{};
-    /// Columns on the scale: the first column shown, the column after the last one shown, and the end of the scale.
+    /// Columns on the scale: the range shown, and the end of the scale.
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t end = 0;
@@ -102,7 +98,7 @@ struct grid_subject {
 /// Shown in a column that has operations of several kinds.
 inline constexpr char mixed_kinds = '+';
 
-/// Shown for a pair if the names of its two operations don't fit.
+/// The label of a pair without space for two names.
 inline constexpr char pair_letter = 'P';
 
 /// The columns of one lane in one band.
@@ -123,7 +119,7 @@ public:
     [[nodiscard]] bool has_mixed() const { return text_.find(mixed_kinds) != std::string::npos; }
 
 private:
-    /// The columns of an operation in this band. There is at least one column if the operation begins in the band.
+    /// The columns of an operation in this band. At least one column if the operation begins in the band.
     [[nodiscard]] std::pair<std::size_t, std::size_t> columns_of(const timed_operation& timed) const {
         const auto first = std::min(section_->scale.column(timed.start), section_->end - 1);
         const auto last = std::min(std::max(section_->scale.column(timed.end), first + 1), section_->end);
@@ -139,8 +135,8 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation, in the columns that no other operation shares. The label of a pair names the forward and
-    /// the backward.
+    /// Labels an operation in the columns that no other operation shares. The label of a pair names the forward and the
+    /// backward.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;
@@ -155,7 +151,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest label that leaves one of the `width` columns free, or the letter alone if every label is too long.
+    /// The longest label that leaves a column free, or else the letter alone.
     static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
         const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
         const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
@@ -173,7 +169,7 @@ private:
     std::size_t from_;
     std::size_t to_;
     std::string text_;
-    /// For each column, whether it has no operation, one, or several.
+    /// Number of operations per column: none, one or several.
     std::vector<char> taken_;
 };
 
@@ -237,15 +233,14 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// The number of columns per unit of time that lets three quarters of the labels fit, with one column free beside
-    /// each label. 0 if no number of columns is enough.
+    /// The columns per unit of time at which three quarters of the labels fit, or 0 if that is impossible.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;
         for (const auto& each : timelines_)
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
-                    if (timed.op.is_paired) continue; // a pair is about twice as long, and so is its label
+                    if (timed.op.is_paired) continue; // a pair's label and duration are about twice as long
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, short_spelling(timed.op).size() + 1);
                 }

@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Writes a table with a line for each rank: the time for which it computes, and its idle time by cause
-/// (`sum_by_cause`). Causes that don't occur are left out.
+/// Writes a table with each rank's compute time, and its idle time by cause (`sum_by_cause`). Causes that don't occur
+/// are left out.
 void write_idle(std::ostream& out, const problem& p, const measures& m, const per_rank<idle_sums>& sums);
 
 } // namespace optpipe

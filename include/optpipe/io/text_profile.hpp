@@ -10,12 +10,12 @@
 
 namespace optpipe {
 
-/// Writes the number of measured steps, and a table with a row for each operation and message. The columns are the
-/// planned duration, the median duration, the confidence interval of the median, and the difference from the plan.
-/// Contract: the profile belongs to this problem (`profile_violations`).
+/// Writes the number of measured steps, and a table of operations and messages. The columns are the planned and median
+/// durations, the median's confidence interval, and the difference. Contract: the profile belongs to this problem
+/// (`profile_violations`).
 void write_profile(std::ostream& out, const problem& p, const cost_profile& profile);
 
-/// Writes one line for each cost whose measured value has drifted from the plan.
+/// Writes one line per cost that has drifted from the plan.
 void write_drift(std::ostream& out, const std::vector<drifted_cost>& drifted);
 
 } // namespace optpipe

@@ -18,8 +18,8 @@ struct storage_use {
     per_stage<std::size_t> by_stage{};
 };
 
-/// How often each storage option is used, in the order in which the stages list the options. Unused options are left
-/// out. Empty if the problem's only options are to keep or to offload entire stashes.
+/// The use of each storage option, in the stages' order of options. Unused options are left out. Empty if the problem's
+/// only options are to keep or to offload entire stashes.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
 /// Writes a table of the storage options in use. If there are few stages, each has a column. Writes nothing if the

@@ -17,11 +17,11 @@ using table_row = std::vector<std::string>;
 /// any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
-/// The text with a backslash before each character that Markdown interprets.
+/// Escapes Markdown's characters with backslashes.
 [[nodiscard]] std::string markdown_escaped(std::string_view text);
 
-/// Writes the rows as a Markdown table for GitHub. Rows that are shorter than the heading become a list below the
-/// table. The cells are escaped.
+/// Writes the rows as a Markdown table for GitHub. Rows shorter than the heading become a list below the table. The
+/// cells are escaped.
 void write_markdown_table(std::ostream& out, const std::vector<table_row>& lines);
 
 } // namespace optpipe
@@ -89,8 +89,8 @@ OPTPIPE_INLINE std::string markdown_escaped(std::string_view text) {
 }
 namespace detail {
 
-/// The rows with escaped cells. The second row is the Markdown line that aligns the columns. Rows that are shorter or
-/// longer than the heading are left out.
+/// The rows with escaped cells. The second row is the Markdown line that aligns the columns. Leaves out rows whose
+/// length differs from the heading's.
 inline std::vector<table_row> markdown_rows(const std::vector<table_row>& lines) {
     std::vector<table_row> rows;
     for (const auto& line : lines) {

@@ -103,8 +103,7 @@ inline timeline timeline_of(const problem& p, const schedule& s, const view_wind
     return result;
 }
 
-/// The smallest number among 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is at least `least`. `least` must be
-/// positive.
+/// Rounds `least` up to 1, 2 or 5 times a power of ten. `least` must be positive.
 inline double round_step(double least) {
     const double power = std::pow(10.0, std::floor(std::log10(least)));
     for (const double factor : {1.0, 2.0, 5.0})
@@ -112,9 +111,9 @@ inline double round_step(double least) {
     return 10.0 * power;
 }
 
-/// A unit with a space before it, such as " ms"; empty if there is no unit.
+/// A unit after a space, such as " ms"; empty without a unit.
 inline std::string with_space(const std::string& unit) { return unit.empty() ? "" : " " + unit; }
-/// A unit in brackets, such as " [ms]"; empty if there is no unit.
+/// A unit in brackets, such as " [ms]"; empty without a unit.
 inline std::string in_brackets(const std::string& unit) { return unit.empty() ? "" : " [" + unit + "]"; }
 
 } // namespace detail

@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// The operation that a range of a trace shows. Stage and microbatch are empty if they aren't in the name of the range.
+/// The operation that a range of a trace shows. Stage and microbatch are empty if the range's name lacks them.
 struct named_operation {
     operation_kind kind = operation_kind::forward;
     std::optional<std::uint32_t> stage{};
@@ -22,12 +22,12 @@ struct named_operation {
     friend bool operator==(const named_operation&, const named_operation&) = default;
 };
 
-/// A pattern that matches the names of ranges for one kind of operation. In the pattern, `{stage}` and `{microbatch}`
-/// stand for numbers, and `*` stands for any text.
+/// Matches the names of ranges for one kind of operation. In the pattern, `{stage}` and `{microbatch}` stand for
+/// numbers, and `*` stands for any text.
 class range_pattern {
 public:
-    /// Reads a text such as "F=forward s{stage} m{microbatch}": a kind of operation, and the pattern for its names in
-    /// traces. Throws `input_error` if the text can't be read.
+    /// Reads a kind and a pattern for its names, such as "F=forward s{stage} m{microbatch}". Throws `input_error` if
+    /// the text can't be read.
     [[nodiscard]] static range_pattern parse(std::string_view text, const std::string& source_name);
 
     [[nodiscard]] std::optional<named_operation> match(std::string_view name) const;
@@ -53,17 +53,17 @@ private:
     std::vector<piece> pieces_{};
 };
 
-/// The operation named in a label such as "PP:2F5", as written by this library's executors and by `run_plan.py`.
+/// The operation named in a label such as "PP:2F5".
 [[nodiscard]] std::optional<named_operation> operation_in_label(std::string_view name);
 
 struct trace_options {
-    /// Patterns for the names of operations. If the list is empty, names must be labels such as "PP:2F5".
+    /// Patterns for the names of operations. If empty, names must be labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank that the trace shows, needed if patterns have no `{stage}`. If the patterns have no `{stage}`, all
-    /// operations belong to the rank's only stage.
+    /// The trace's rank, needed if patterns have no `{stage}`. If the patterns have no `{stage}`, all operations belong
+    /// to the rank's only stage.
     std::optional<optpipe::rank> rank{};
-    /// The plan that was run, which determines the storage options. Without a plan, storage options are inferred from
-    /// the operations in the trace, as far as possible.
+    /// The executed plan, which determines the storage options. Without a plan, storage options are inferred from the
+    /// trace's operations.
     const schedule* plan = nullptr;
 };
 

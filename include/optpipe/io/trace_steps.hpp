@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. Ranges on the host are left out
-    /// if the same stage and kind also has ranges on a GPU.
+    /// The ranges by stage and kind. Each list is sorted by microbatch, then by start. GPU ranges take precedence over
+    /// host ranges of the same stage and kind.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())
@@ -146,7 +146,7 @@ private:
     }
 
     /// Sets the storage options of a step's operations to those of the plan. Without a plan, storage options are
-    /// inferred from the kinds of operations in the step, as far as possible.
+    /// inferred from the step's operations.
     void set_storage(schedule& step) const {
         std::map<std::pair<stage, microbatch>, std::vector<operation*>> cells;
         for (auto& timed : step.operations) {

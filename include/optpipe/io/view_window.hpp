@@ -17,7 +17,7 @@ struct view_window {
     duration to = duration::unlimited();
 
     [[nodiscard]] bool shows(rank r) const { return r.position() >= first_rank && r.position() <= last_rank; }
-    /// Whether some part of the operation is in the window. An operation of length 0 is shown if its start is in the
+    /// Whether some part of the operation is in the window. An operation of length 0 is shown if it starts in the
     /// window.
     [[nodiscard]] bool shows(const timed_operation& timed) const {
         return timed.start < to && (timed.end > from || timed.start >= from);

@@ -9,18 +9,17 @@
 
 namespace optpipe {
 
-/// The problem in the format `optpipe.problem/3`, with one stage per line. Simpler problems are written in /2 or /1, if
-/// that format can express them. Reading the text returns the same problem, bit for bit.
+/// The problem in the format `optpipe.problem/3`, with one stage per line. Simpler problems are written in /2 or /1.
+/// Reading the text returns the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
-/// The layers in the format `optpipe.layers/2`, or in /1 if that format can express the problem. Each line is one kind
-/// of layer, and each placement lists the ranks of its stages. Reading the text returns the same layers and pipelines.
-/// Contract: at least one pipeline.
+/// The layers in the format `optpipe.layers/2`, or in /1 if possible. Each line is one kind of layer, and each
+/// placement lists the ranks of its stages. Reading the text returns the same layers and pipelines. Contract: at least
+/// one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule in the format `optpipe.schedule/3` if it has pairs, otherwise in /2. The format is /1 if there are no
-/// pairs, the costs describe all storage options, and the schedule isn't forward-only. Each line is one operation or
-/// pair, ordered by start.
+/// Writes the format `optpipe.schedule/3` for schedules with pairs, and /2 or /1 otherwise. Format /1 is used if costs
+/// describe all storage options and there are backwards. Each line is one operation or pair, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 
 } // namespace optpipe
@@ -46,8 +45,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The number as JSON. JSON has no infinity, so an unlimited or unknown number becomes null. Negative zero is written
-/// as `-0.0`, because `-0` would be read as an integer.
+/// The number as JSON. JSON has no infinity, so an unlimited or unknown number becomes null. Negative zero becomes
+/// `-0.0`, because `-0` would be read as an integer.
 inline std::string json_number(double value) {
     if (value == 0.0 && std::signbit(value)) return "-0.0";
     return std::isfinite(value) ? exact_number(value) : "null";
@@ -216,7 +215,7 @@ inline std::string json_hops(const problem& p) {
     return "[\n    " + joined(rows, ",\n    ") + " ]";
 }
 
-/// The groups of ranks that share a link, ordered by the first rank of each group.
+/// The groups of ranks that share a link, ordered by first rank.
 inline std::vector<std::vector<rank>> shared_links(const problem& p) {
     std::vector<std::vector<rank>> of_link(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {
@@ -296,7 +295,7 @@ inline std::string json_overlaps(const problem& p) {
     return "[\n    " + joined(texts, ",\n    ") + " ]";
 }
 
-/// A factor of one microbatch: a single number if it is the same for all stages, otherwise a list.
+/// A microbatch's factor: one number if equal for all stages, otherwise a list.
 inline std::string json_factor(const problem& p, microbatch m, double cost_factors::*which) {
     std::vector<std::string> by_stage;
     for (const stage s : p.graph.all_stages())
@@ -355,8 +354,8 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
 inline std::string json_operations(const problem& p, const schedule& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
-    std::map<operation, std::string> pairs; // for each pair: its spelling under the forward, and an empty text under
-                                            // the backward
+    std::map<operation, std::string> pairs; // each pair's spelling under its forward, and an empty text under its
+                                            // backward
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
         pairs[f.op] = to_string(operation_pair{f.op, b.op});
         pairs[b.op];

@@ -9,9 +9,9 @@
 
 namespace optpipe {
 
-/// The programs of all ranks in the format `optpipe.programs/1` (io/README.md), with one instruction or buffer per
-/// line. A marker is written as the position of the instruction that records it. `bytes_per_unit` must be the value
-/// with which the programs were lowered. Contract: at least one program.
+/// Writes all ranks' programs in the format `optpipe.programs/1` (io/README.md). A marker is written as the position of
+/// its recording instruction. `bytes_per_unit` must be the value with which the programs were lowered. Contract: at
+/// least one program.
 [[nodiscard]] std::string programs_to_json(std::string_view problem_name, const per_rank<rank_program>& programs,
                                            double bytes_per_unit);
 
@@ -146,7 +146,7 @@ inline std::string json_buffers_of(const rank_program& p, const operation_buffer
 inline std::string json_operation(const rank_program& p, const operation_buffers& each) {
     return quoted_field("op", to_string(each.op)) + json_buffers_of(p, each);
 }
-/// The forward and the backward of a pair, and the buffer of the memory that the pair takes while it runs.
+/// A pair's forward and backward, and the buffer of its working memory.
 inline std::string json_pair(const rank_program& p, const instruction& i) {
     auto text = quoted_field("op", to_string(label_of(p, i)));
     std::string_view name = "forward";

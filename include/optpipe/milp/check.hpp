@@ -29,7 +29,7 @@ struct infeasibility {
 /// The objective at `values`, including the offset. The result isn't negated if the model maximizes.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check is
+/// All violations by the point `values` (one value per variable). Empty if the point is feasible. The check is
 /// independent of the method that found the values. `feasibility` defines the tolerances. Integer variables are rounded
 /// before the activities of rows are computed.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
@@ -51,7 +51,7 @@ struct infeasibility {
 namespace optpipe::milp {
 namespace detail {
 
-/// An interval that a value must lie in, and the value's distance from it.
+/// An interval for a value, and the value's distance from it.
 struct interval_check {
     double lower;
     double upper;
@@ -60,7 +60,7 @@ struct interval_check {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    /// Whether the value is inside the interval, or outside it by at most the slack plus `noise`.
+    /// Whether the value is inside the interval, up to the slack plus `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
         return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;
@@ -84,8 +84,8 @@ struct interval_check {
         largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
     return largest;
 }
-/// Whether `activity` satisfies a row at a point whose integer variables are rounded. If all terms of the row are
-/// integral and the sum is exact, there is no slack.
+/// Whether `activity` satisfies a row at a point whose integer variables are rounded. There is no slack if all terms
+/// are integral and the sum is exact.
 [[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
                                   const feasibility& feasible) {
     const auto terms = m.terms(r);

@@ -10,38 +10,37 @@ namespace optpipe::milp {
 
 /// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis.
 ///
-/// A feasible point violates no bound of a variable, and no side of a row, by more than the `slack` of this bound or
-/// side. An integer variable may differ from an integer by at most `integrality`. A row in integer variables with
-/// integral coefficients has no slack. The checker applies exactly this definition to a point whose integer variables
-/// it has rounded.
+/// A feasible point violates each bound and each row side by at most its `slack`. An integer variable may differ from
+/// an integer by at most `integrality`. A row in integer variables with integral coefficients has no slack. The checker
+/// applies this definition after rounding integer variables.
 ///
-/// A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
+/// A model is infeasible if no point satisfies all bounds and rows within their slacks.
 ///
 /// The search never loses a point that satisfies all bounds and rows exactly. A computed number has an error of up to
-/// `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. The noise of a row
-/// includes the noise of the rows from which it was derived.
+/// `noise`. A difference smaller than the noise neither tightens a bound nor proves infeasibility. A row's noise
+/// includes the noise of the rows that it was derived from.
 struct feasibility {
     optpipe::tolerance granted{};
 
     /// The magnitude of `value` for scaling a tolerance, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. For very large bounds, the slack is relative, because rounding
-    /// errors of sums would exceed an absolute slack.
+    /// The slack is absolute, as in other solvers. For very large bounds, the slack is relative, because of rounding
+    /// errors.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// Distance by which a bound of an integer variable, derived from a row, may be relaxed to reach an integer.
-    /// Relaxing the bound by this distance violates the row by no more than its slack.
+    /// The distance by which a derived bound of an integer variable may be relaxed to an integer. Relaxing by this
+    /// distance violates the row by at most its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
 
-    /// The least integer that a lower bound allows if the bound may be too high by `off`.
+    /// Rounds up a lower bound that may be too high by `off`.
     [[nodiscard]] static double rounded_up(double bound, double off) { return std::ceil(bound - off); }
     [[nodiscard]] static double rounded_down(double bound, double off) { return -rounded_up(-bound, off); }
-    /// The least integer that a lower bound of the given model allows, within the integrality tolerance.
+    /// Rounds up a given lower bound, within the integrality tolerance.
     [[nodiscard]] double rounded_up(double bound) const { return rounded_up(bound, integrality()); }
     [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }
@@ -61,7 +60,7 @@ inline constexpr double largest_exact_integer = 0x1p53;
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 
-/// A computed number, and the amount by which it may differ from the exact result.
+/// A computed number, and the limit of its error.
 struct rounded {
     double value = 0.0;
     double noise = 0.0;

@@ -52,7 +52,7 @@ public:
     [[nodiscard]] std::size_t variables() const { return columns_.size(); }
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     [[nodiscard]] std::size_t nonzeros() const { return terms_.size(); }
-    /// Memory in bytes. Long names, which have memory of their own, aren't counted.
+    /// Memory in bytes. Excludes the memory of long names.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(columns_, rows_, terms_); }
     [[nodiscard]] index_range<variable> all_variables() const { return index_range<variable>{variables()}; }
     [[nodiscard]] index_range<row> all_rows() const { return index_range<row>{rows()}; }
@@ -110,9 +110,9 @@ private:
 /// Whether all columns of the row are integer variables, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
-/// The variable's name. A variable without a name gets a name from its index, such as "x7".
+/// The variable's name. An unnamed variable gets a name from its index, such as "x7".
 [[nodiscard]] std::string name_of(const model& m, variable x);
-/// The row's name. A row without a name gets a name from its index, such as "r3".
+/// The row's name. An unnamed row gets a name from its index, such as "r3".
 [[nodiscard]] std::string name_of(const model& m, row r);
 
 } // namespace optpipe::milp

@@ -40,12 +40,11 @@ private:
 struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
-    /// Limit in bytes of all memory that the search creates: presolved models, relaxations with their factors, cuts,
-    /// nodes, and learned clauses. The given model doesn't count towards the limit. Deterministic searches check the
-    /// memory limit only between rounds, and may exceed it by the memory of one round.
+    /// Limit in bytes of the search's memory: presolved models, relaxations, cuts, nodes and learned clauses. The given
+    /// model doesn't count towards the limit. Deterministic searches may exceed the limit by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// A solution is optimal if the distance between objective and bound is within at least one of these gaps. The
-    /// relative gap is from 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
+    /// A solution is optimal if its gap is within one of these limits. The relative gap is from 0 to 1. With gaps of 0,
+    /// optimality is proven up to the tolerance.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
@@ -53,14 +52,13 @@ struct solve_options {
     /// Number of threads. At most one thread per core is used.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
-    /// Whether the same seed gives the same result on any number of threads, unless time or a stop request ends the
-    /// search.
+    /// Makes the result depend only on the seed, unless time or a stop request ends the search.
     bool deterministic = false;
 
     bool presolve = true;
     bool cuts = true;
     bool heuristics = true;
-    /// Whether to run the depth-first search that propagates and learns, in addition to the tree of relaxations.
+    /// Whether to add a depth-first search with clause learning to the tree search.
     bool conflict_search = true;
     /// Whether to run branch and bound on relaxations.
     bool tree_search = true;

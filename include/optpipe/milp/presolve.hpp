@@ -18,12 +18,11 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Whether to allow reductions that keep an optimal solution, but not all feasible solutions. Disable dual
-    /// reductions if rows are added later.
+    /// Whether to allow reductions that keep an optimal solution, but lose feasible solutions. Disable dual reductions
+    /// if rows are added later.
     bool dual_reductions = true;
-    /// Whether to allow reductions that map several points to one point, which loses the values of some columns. If
-    /// rows of the original model are added later, disable many-to-one reductions and dual reductions, so that
-    /// `translate` always has an answer.
+    /// Whether to allow reductions that map several points to one point. If rows are added later, disable many-to-one
+    /// and dual reductions for the sake of `translate`.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of rounds that may probe; probing takes longest
@@ -40,12 +39,11 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// `unbounded` means that the model is infeasible or, if it has any solution, unbounded.
+/// `unbounded` means infeasible or unbounded.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the steps that restore points of the original model. If the status is
-/// `unbounded`, the result has the model at which presolve stopped, and can restore feasible points of that model. If
-/// the status is `infeasible`, the result has no model.
+/// A smaller model with the same optimum, and the steps that restore original points. With the status `unbounded`, the
+/// result has the model at which presolve stopped. If the status is `infeasible`, the result has no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -56,7 +54,7 @@ public:
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Memory in bytes. The number is an estimate, because each undo has lists of its own.
+    /// Memory in bytes. The number is an estimate.
     [[nodiscard]] std::size_t bytes() const;
     /// Converts values of the reduced model's variables to values of the original model's variables. The objective
     /// stays the same.
@@ -66,12 +64,12 @@ public:
     /// reduction has cut off the point.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
-    /// A row of the original model as a row of the reduced model. A point satisfies the new row if and only if the
+    /// A row of the original model as a row of the reduced model. A point satisfies the new row if and only if its
     /// restored point satisfies the original row. Empty if no linear row of the reduced model expresses the original
     /// row.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
-    /// The variable in the reduced model, if it still exists there with the same meaning.
+    /// The variable in the reduced model, if it still has the same meaning.
     [[nodiscard]] std::optional<variable> find(variable original) const;
 
 private:
@@ -89,8 +87,8 @@ private:
     std::vector<std::uint32_t> reduced_;
 };
 
-/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. The reduced model has the
-/// same optimal objective, and each of its feasible points can be restored.
+/// Reduces a model by the methods in `presolve/` until nothing changes or a limit is met. The optimal objective stays,
+/// and feasible points can be restored.
 [[nodiscard]] presolve_result presolve(const model& m, const presolve_options& options = {});
 
 } // namespace optpipe::milp

@@ -14,8 +14,8 @@
 
 namespace optpipe::milp {
 
-/// A limit that ended a search before it had finished. `numerics` means that some nodes of the tree could neither be
-/// searched nor pruned within the tolerances.
+/// A limit that ended an unfinished search. `numerics` means that some nodes of the tree could neither be searched nor
+/// pruned within the tolerances.
 enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
 /// The incumbent is optimal within the requested gap.
@@ -70,10 +70,9 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// A bound on the objective of all points: a lower bound if the model minimizes, and an upper bound if it
-    /// maximizes.
+    /// A bound on all points' objectives: from below if minimizing, from above if maximizing.
     double bound = 0.0;
-    /// Objective of the incumbent; infinite (the worst value) if there is no incumbent.
+    /// Objective of the incumbent; infinite (the worst value) without an incumbent.
     double objective = 0.0;
     /// The incumbent, with one value per variable. `check` finds no violation in an incumbent.
     std::optional<std::vector<double>> incumbent;
@@ -84,7 +83,7 @@ struct result {
 
 [[nodiscard]] std::string_view text_of(limit why);
 
-/// Distance between objective and bound as a share of |objective|; infinite if objective or bound is infinite.
+/// Gap between objective and bound, relative to |objective|; infinite if either is infinite.
 [[nodiscard]] double relative_gap(double objective, double bound);
 
 struct solution {
@@ -92,7 +91,7 @@ struct solution {
     std::vector<double> values;
 };
 
-/// The best known solution, which any thread may read while the search runs.
+/// The best known solution, readable by any thread during the search.
 class shared_incumbent {
 public:
     [[nodiscard]] std::optional<solution> read() const;

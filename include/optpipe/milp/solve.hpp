@@ -20,8 +20,8 @@ namespace search {
 
 /// Runs one search from start to end. Defined in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
-/// Runs in a separate arena, with `options.threads` threads, but at most one per core. If only one thread is asked for,
-/// the search runs on the calling thread.
+/// Runs in a separate arena with `options.threads` threads, at most one per core. If only one thread is asked for, the
+/// search runs on the calling thread.
 result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search
@@ -48,13 +48,13 @@ search::given_hooks collect_hooks(const model& m, const Hooks& hooks, const W& k
 
 } // namespace detail
 
-/// A type that runs a search on its own threads, such as `oneapi::tbb::task_arena`.
+/// Runs a search on its own threads, such as `oneapi::tbb::task_arena`.
 template <class A> concept search_arena = requires(A& arena, result (*search)()) {
     { arena.execute(search) } -> std::same_as<result>;
 };
 
-/// Branch and bound on linear relaxations, combined with a search that propagates and learns from conflicts. Runs in
-/// the caller's arena, and uses at most as many threads as the arena has.
+/// Branch and bound on linear relaxations, combined with conflict search. Runs in the caller's arena, and uses at most
+/// the arena's threads.
 ///
 /// Within the options' tolerance, the result's incumbent passes `check` on `m`, and the result's bounds are valid.
 template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
@@ -78,8 +78,7 @@ static_assert(check_milp_solver<own_solver>());
 
 } // namespace optpipe::milp
 
-// The search takes seconds to compile. If one file of a program compiles the search, the other files need only the
-// declarations above.
+// The search takes seconds to compile. With a compiled search, files need only the declarations above.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/milp/search/run.hpp"
 #endif

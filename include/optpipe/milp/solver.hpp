@@ -18,9 +18,9 @@ template <class S> concept has_solver_name = requires(const S& solver) {
 /// A solver of mixed-integer linear models.
 ///
 /// *Semantics.* Solving changes neither model nor options. The result says why the solver stopped. The result's
-/// incumbent passes `check` with the tolerance of the options. The result's objective is the objective of the
-/// incumbent, and no feasible point is better than the result's bound. `optimal` comes with an incumbent. `infeasible`
-/// and `unbounded` are proofs. The solver respects limits as well as it can, and ends soon after a stop request.
+/// incumbent passes `check` with the tolerance of the options. The result's objective is the incumbent's, and its bound
+/// holds for all feasible points. `optimal` comes with an incumbent. `infeasible` and `unbounded` are proofs. The
+/// solver respects limits as well as it can, and ends soon after a stop request.
 template <class S> concept milp_solver = std::copyable<S> && has_solve<S> && has_solver_name<S>;
 
 template <class S> consteval bool check_milp_solver() {

@@ -9,14 +9,13 @@
 
 namespace optpipe {
 
-/// All errors in programs that run together, each with its rank and instruction. If the list is empty, the programs
-/// terminate under rendezvous semantics, whatever the instructions' durations. The programs also terminate on a device
-/// that runs all lanes of a rank, or of a communicator, in the order of issue. An empty list also means that every
-/// operation has exactly the buffers that it needs, that buffers are aligned, and that buffers in use at the same time
-/// don't overlap.
+/// All errors in programs that run together, with rank and instruction. If the list is empty, the programs terminate
+/// under rendezvous semantics, whatever the instructions' durations. The programs also terminate if the lanes of a rank
+/// or communicator run in the order of issue. An empty list also means that operations have the right buffers, aligned
+/// and without overlaps in use.
 ///
-/// The check is independent of the code that made the programs. A cycle of instructions that wait for each other is
-/// printed rank by rank. Takes O(R n) time for n instructions on R ranks.
+/// The check is independent of the code that made the programs. A cycle of waiting instructions is printed rank by
+/// rank. Takes O(R n) time for n instructions on R ranks.
 [[nodiscard]] std::vector<violation> check_programs(std::span<const rank_program> programs);
 
 } // namespace optpipe
@@ -45,7 +44,7 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // `serial` also covers devices that run only the lanes of each communicator in the order of issue.
+    // `serial` also covers devices that run only each communicator's lanes in the order of issue.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

@@ -16,7 +16,7 @@
 
 namespace optpipe {
 
-/// An instruction of one of several programs: the rank of the program, and the position of the instruction in it.
+/// An instruction's rank, and its position in the program.
 struct instruction_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -24,14 +24,13 @@ struct instruction_place {
     friend constexpr bool operator==(const instruction_place&, const instruction_place&) = default; // for nvcc
 };
 
-/// Whether the lanes of a rank progress independently, or its instructions run one after the other in the order of
-/// issue.
+/// Whether the lanes of a rank are independent, or run instructions in the order of issue.
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
-/// end. The end of an instruction comes before the start of the next instruction on its lane, and before the start of
-/// every instruction that waits for its marker. Messages are rendezvous: a send ends only after its receive has
-/// started, and a receive ends only after its send has started.
+/// end. An instruction ends before the next instruction on its lane starts. An instruction that waits for a marker
+/// starts after the end of the recording instruction. Messages are rendezvous: each end finishes only after the other
+/// has started.
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
@@ -61,8 +60,7 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// A cycle of instructions: each instruction waits for the next, and the last waits for the first. Empty if the
-    /// graph has no cycle.
+    /// A cycle of instructions, each of which waits for the next. Empty if the graph has no cycle.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);
@@ -86,8 +84,8 @@ public:
         return found;
     }
 
-    /// For each pair of instructions of rank `r`, whether the first always ends before the second starts. Contract: the
-    /// graph has no cycle.
+    /// Whether the first of each pair in rank `r` always ends before the second starts. Contract: the graph has no
+    /// cycle.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];
@@ -95,8 +93,8 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // `clock` has a row for each start or end of an instruction, and a column for each lane of this rank. An entry
-        // is the number of instructions on the lane that have certainly ended at this start or end.
+        // `clock` has a row per start or end of an instruction, and a column per lane of this rank. An entry counts the
+        // lane's instructions that have certainly ended by then.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {
@@ -165,7 +163,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// Prints a cycle rank by rank. Each instruction is printed below the previous instruction of its lane.
+/// Prints a cycle rank by rank. Each instruction is printed below its lane's previous instruction.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";

@@ -86,7 +86,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, attention keys and values, and data that edges hold; the size is the plan's peak
+    device,  ///< stashes, attention keys and values, and data of edges; as large as the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed between stages of the rank
 };
@@ -111,9 +111,9 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. The part of a stash that W doesn't need is freed when I ends. A
-/// partial offload first takes the memory that W needs.
+/// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory from F
+/// and the memory that RECOMPUTE restores. The part of a stash that W doesn't need is freed when I ends. A partial
+/// offload first takes the memory that W needs.
 enum class buffer_role : std::uint8_t {
     kept,           ///< memory held by F and needed by W; in a partial offload, only the offloaded part
     freed,          ///< memory held by F and unused after I; in a partial offload, only the offloaded part
@@ -121,7 +121,7 @@ enum class buffer_role : std::uint8_t {
     resident_freed, ///< in a partial offload: memory held by F, unused after I, and left on the device
     restored_kept,  ///< memory restored by RECOMPUTE and needed by W
     restored_freed, ///< memory restored by RECOMPUTE and unused after I
-    added,          ///< memory that I takes to store data for W, if `weight_stash` exceeds the kept memory
+    added,          ///< memory that I takes for W, if `weight_stash` exceeds the kept memory
     host,           ///< host copy of the offloaded memory: first the kept part, then the freed part
 };
 inline constexpr std::size_t buffer_roles = 8;
@@ -131,7 +131,7 @@ enum class instruction_kind : std::uint8_t {
     copy,     ///< OFFLOAD or RELOAD
     exchange, ///< sends and receives that progress together
     update,   ///< the optimizer step of stage `op.stage`
-    reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
+    reduce,   ///< sums the gradients of stage `op.stage` over the pipelines of one model
 };
 
 /// The buffers of an operation that has none.
@@ -141,10 +141,10 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     return none;
 }();
 
-/// The kind of a value that an operation hands on to operations of other stages or microbatches.
+/// The kind of a value that passes between operations of different stages or microbatches.
 enum class value_kind : std::uint8_t {
     boundary,             ///< a value along an edge: an activation, or its gradient
-    partial,              ///< a partial result of F on one stage of a group, for the gradients of the group
+    partial,              ///< a partial result of F on one stage of a group
     keys_values,          ///< attention keys and values for later slices of the sequence
     keys_values_gradient, ///< gradients of attention keys and values, for the backwards of earlier slices
 };
@@ -155,15 +155,14 @@ enum class link_way : std::uint8_t { input, output };
 struct buffer_link {
     link_way way = link_way::input;
     value_kind value = value_kind::boundary;
-    /// The stage from which the value comes, or to which it goes. Several links may refer to the same buffer.
+    /// The stage at the other end of the link. Several links may refer to the same buffer.
     stage other{};
-    /// The slice to which attention keys and values, or their gradients, belong; unused for other kinds of values.
+    /// The slice of attention keys and values, or of their gradients; otherwise unused.
     optpipe::microbatch slice{};
     buffer_id buffer = no_buffer;
 };
 
-/// Value of `consumer` if a message goes to the adjacent stage: the next stage for an activation, the previous stage
-/// for a gradient.
+/// Stands for the next stage (for an activation) or the previous stage (for a gradient).
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces its value.
@@ -174,8 +173,7 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
-    /// adjacent stage.
+    /// The first stage that uses the message on the receiving rank, or `adjacent_stage`.
     stage consumer = adjacent_stage;
 };
 
@@ -192,7 +190,7 @@ struct operation_buffers {
     constexpr void set(buffer_role role, buffer_id id) { buffers[static_cast<std::size_t>(role)] = id; }
 };
 
-/// The backward of a pair, and the memory that the pair takes while it runs, if any (`overlap::memory`).
+/// The backward of a pair, and the pair's working memory, if any (`overlap::memory`).
 struct paired_backward {
     operation_buffers backward{};
     buffer_id memory = no_buffer;
@@ -212,13 +210,13 @@ struct instruction {
     /// inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
-    /// For an exchange, the position of its first part in `rank_program::parts`, and the number of its parts.
+    /// For an exchange, its first part in `rank_program::parts`, and its number of parts.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
     /// The position of the instruction's first wait in `rank_program::waits`, and the number of its waits.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
-    /// The marker that is recorded after the instruction, if another instruction waits for this instruction.
+    /// The marker recorded after the instruction, if any instruction waits for it.
     marker_id records = no_marker;
     /// For a pair, the position of its backward in `rank_program::pairs`. For a pair, the instruction's `op`, buffers
     /// and links are those of the forward. The forward and the backward of a pair share the instruction's waits and its
@@ -232,10 +230,10 @@ struct instruction {
 
 /// The program of one rank for one step.
 ///
-/// One thread issues the instructions in the order of the list, each to its lane. A lane runs its instructions in
-/// order. Lanes run at the same time, and only wait for each other through markers. Every marker is recorded once per
-/// step. The instruction that records a marker is issued before all instructions that wait for the marker. Sends are
-/// rendezvous: an exchange ends only after the matching exchange has started on every other rank that takes part.
+/// One thread issues the instructions in order, each to its lane. A lane runs its instructions in order. Lanes run at
+/// the same time, and wait for each other only through markers. Every marker is recorded once per step. A marker's
+/// recording instruction is issued before all waits for the marker. Sends are rendezvous: an exchange ends only after
+/// all matching exchanges have started.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;
@@ -289,7 +287,7 @@ struct task_label {
     operation op{};
     /// For a message, the rank at its other end.
     rank peer{};
-    /// For a message, the kind of value that it carries, and the stage for which it is meant (`exchange_part`).
+    /// For a message: its kind of value, and the stage that the value is for (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
     /// The backward of a pair; unused if the task isn't a pair.
@@ -302,7 +300,7 @@ struct task_label {
     return a.op == b.op && a.value == b.value && a.consumer == b.consumer;
 }
 
-/// The text that describes a message's content: the operation that produces it, and the stage for which it is meant.
+/// Describes a message's content: the producing operation, and the receiving stage.
 [[nodiscard]] inline std::string content_of(const task_label& message) {
     auto text = (message.value == value_kind::partial ? "the partial result of " : "") + to_string(message.op);
     if (message.consumer != adjacent_stage) text += " for stage " + std::to_string(message.consumer.value());

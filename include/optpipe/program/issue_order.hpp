@@ -8,29 +8,27 @@
 
 namespace optpipe {
 
-/// One task of a rank, for a training loop that doesn't use the library's executors.
+/// One task of a rank, for training loops without the library's executors.
 struct issued_task {
     task_label what{};
     lane_kind lane = lane_kind::compute;
-    /// The tasks that must end before this task starts, as positions in the list of tasks. All tasks in `after` are on
-    /// other lanes, and come earlier in the list of tasks.
+    /// Positions of the tasks that must end before this task starts. All tasks in `after` are on other lanes and
+    /// earlier in the list.
     std::vector<std::size_t> after{};
     friend bool operator==(const issued_task&, const issued_task&) = default;
 };
 
-/// The tasks of a program, in an order in which one thread may issue all of them. Tasks are computations, transfers,
-/// sends, receives, reductions and updates. A loop that runs these tasks doesn't need the planned times. Each lane (a
-/// stream, or a thread) runs its tasks one after another in this order, in parallel with the other lanes. A lane starts
-/// a task once all tasks in the task's `after` have ended. The lists `after` also determine when transfers start, and
-/// which tasks wait for a transfer. Tasks wait only for inputs, and for memory that must be freed first. A loop that
-/// allocates and frees tensors as the plan does (io/README.md, rules 8 and 9) never exceeds the plan's peak, whatever
-/// the timing.
+/// A program's tasks, in an order in which one thread may issue all tasks. Tasks are computations, transfers, sends,
+/// receives, reductions and updates. A loop that runs these tasks doesn't need the planned times. Each lane (a stream,
+/// or a thread) runs its tasks in this order, beside the other lanes. A lane starts a task once all tasks in the task's
+/// `after` have ended. Tasks wait only for inputs, and for memory that must be freed first. A loop that follows the
+/// plan's allocations (io/README.md, rules 8 and 9) never exceeds the plan's peak.
 ///
-/// A single thread may also run all tasks of its rank one after another in this order, and ignore lanes and `after`. A
-/// single thread per rank doesn't deadlock, even if each send returns only once the message has been received
-/// (`check_programs`). However, computations on a single thread wait for messages and transfers.
+/// A single thread may also run all tasks in this order, without lanes and `after`. One thread per rank doesn't
+/// deadlock, even if sends block until received (`check_programs`). However, computations on a single thread wait for
+/// messages and transfers.
 ///
-/// A pair is one task, whose label names the forward and the backward.
+/// A pair is one task, labelled with its forward and its backward.
 ///
 /// Contract: every exchange has only one message, as with `message_lanes::separate`.
 [[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {

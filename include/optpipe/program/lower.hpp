@@ -10,22 +10,21 @@
 
 namespace optpipe {
 
-/// Lowers a schedule to the programs that run it, one per rank. Every lane runs its instructions in the order of the
-/// schedule. Instructions wait for their inputs, and for memory that must be freed first. Programs follow the plan,
-/// whatever the actual durations are.
+/// Lowers a schedule to one program per rank. Every lane runs its instructions in the order of the schedule.
+/// Instructions wait for their inputs, and for memory to become free.
 ///
-/// The device arena of each rank is as large as the peak of the plan, except for rounding of sizes. With
-/// `part_placement::contiguous`, the arena also has gaps between stashes. The buffers of messages take additional
-/// memory. Stages on the same rank pass data on without a message. An activation is sent once to each other rank that
-/// needs it. Data that an edge holds stays in the device arena until the consumer needs it. When the consumer needs the
-/// data, the data is sent and its memory is freed. Attention keys and values of slices are in the device arena, too.
-/// The ranks of a group send each other their partial results. A pair is one instruction with the buffers, waits and
-/// messages of its forward and its backward. `check_programs` accepts the programs.
+/// Each rank's device arena is as large as the plan's peak, except for rounding. With `part_placement::contiguous`, the
+/// arena also has gaps between stashes. The buffers of messages take additional memory. Stages on the same rank pass
+/// data on without a message. An activation is sent once to each other rank that needs it. Data held by an edge stays
+/// in the device arena until the consumer needs it. When the consumer needs the data, the data is sent and its memory
+/// is freed. Attention keys and values of slices are in the device arena, too. The ranks of a group send each other
+/// their partial results. A pair is one instruction, with all buffers, waits and messages of its two operations.
+/// `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` or, with `forward_only`, `validate_forward_only` rejects. Refuses a schedule that
-/// swaps two stashes at the same instant although memory is full, because neither stash can move first. Refuses a
-/// schedule that exceeds a memory limit with the requested placement, or that offloads a stash larger than one part of
-/// host memory (`host_part`). Takes O(b n log n) time for n operations, if a rank holds up to b buffers at once.
+/// swaps two stashes at once in full memory, because neither can move first. Refuses a schedule that exceeds a memory
+/// limit with the requested placement. Refuses a schedule with an offloaded stash larger than `host_part`. Takes O(b n
+/// log n) time for n operations and up to b buffers at once on a rank.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -70,9 +69,8 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. The result is empty if
 /// the precedences have a cycle.
 ///
-/// Stashes may be split. Values that are handed on in device memory can't be split, so the arena may exceed the plan's
-/// peak. A second attempt keeps stashes contiguous, and a third attempt packs all buffers densely. Each attempt is made
-/// only if the previous attempt exceeds the peak.
+/// Stashes may be split. Values passed between stages can't be split, so the arena may exceed the plan's peak. A second
+/// attempt keeps stashes contiguous, and a third attempt packs all buffers densely.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -21,7 +21,7 @@
 
 namespace optpipe::detail {
 
-/// An operation's place in the programs: its instruction, and whether it is the backward of a pair.
+/// An operation's instruction, and whether it is a pair's backward.
 struct operation_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -30,8 +30,8 @@ struct operation_place {
     friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
 };
 
-/// Checks that programs execute a complete training step with the right buffers. Finds the exchanges that match each
-/// other, and the pairs of instructions that must run in order.
+/// Checks that programs execute a complete training step with the right buffers. Finds matching exchanges, and the
+/// pairs of instructions that need an order.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -61,8 +61,7 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Pairs of instructions of rank `r` that must run in order. Excludes pairs that only the lifetimes of buffers
-    /// require.
+    /// Pairs of instructions of rank `r` that must run in order. The order of buffer lifetimes isn't included.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:
@@ -73,7 +72,7 @@ private:
         operation_place at;
         const exchange_part* part;
     };
-    /// Identifies a message by the value that it carries, the buffer that is sent, and the receiving rank.
+    /// Identifies a message by its value, its sent buffer and its receiving rank.
     struct message_key {
         value_kind value;
         operation made;
@@ -104,8 +103,8 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks the updates or the reductions. Either every stage that trains weights must have exactly one update (or
-    /// reduction), or no stage may have one.
+    /// Checks the updates or the reductions. Either every stage that trains weights has exactly one update (or
+    /// reduction), or no stage has any.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
         std::size_t lacks = 0;
@@ -182,7 +181,7 @@ private:
         return false;
     }
 
-    /// Requires that the sends or receives in `ends` run in the given order, because messages match by their order.
+    /// Requires the given order of sends or receives, because messages match by order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
@@ -230,7 +229,7 @@ private:
         ++sent_[{made.stage, made.kind, made.microbatch}];
     }
 
-    /// Requires that `before` ends before `after`, if both exist and are on one rank.
+    /// Requires that `before` ends before `after`, if both exist on one rank.
     void follows(const place& before, const place& after) {
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
@@ -312,7 +311,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// Checks that the two instructions have the same buffer, or both have none, in each of the given roles.
+    /// Checks that both instructions have the same buffer, or none, in each role.
     void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
@@ -321,7 +320,7 @@ private:
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
-    /// Checks that `i` is the first instruction that uses its buffer for `role`.
+    /// Checks that `i` is the first user of its buffer for `role`.
     void begins(const operation_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)
@@ -375,8 +374,7 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that stashes of a stage have the same size if their storage option and their factor on memory are the
-    /// same.
+    /// Checks that stashes of equal stage, storage option and memory factor have equal sizes.
     void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto op = at(f).op;
@@ -393,8 +391,7 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// The buffer of the link of `i` with the given properties; `no_buffer` if not exactly one link has these
-    /// properties.
+    /// The buffer of the only link of `i` with these properties, else `no_buffer`.
     [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
@@ -408,8 +405,7 @@ private:
     [[nodiscard]] std::span<const buffer_link> links_of(const operation_place& i) const {
         return std::span{programs_[i.rank].links}.subspan(at(i).first_link, at(i).links);
     }
-    /// Checks that an instruction has the given numbers of inputs and outputs, and that their buffers are in the right
-    /// arenas.
+    /// Checks an instruction's numbers of inputs and outputs, and their buffers' arenas.
     void has_links(const operation_place& i, std::size_t inputs, std::size_t outputs) {
         const auto links = links_of(i);
         const auto given = static_cast<std::size_t>(
@@ -424,7 +420,7 @@ private:
         }
     }
 
-    /// The numbers of inputs and outputs that an instruction must have, counted while its links are checked.
+    /// Required numbers of inputs and outputs, counted while links are checked.
     struct ends_of_links {
         std::size_t inputs = 0;
         std::size_t outputs = 0;
@@ -516,8 +512,7 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks that the F of a slice makes the attention keys and values of the slice, and uses the keys and values of
-    /// all earlier slices.
+    /// Checks that a slice's F makes its keys and values, and uses those of all earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;
@@ -545,8 +540,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that `now` is linked to the buffer that `maker` makes for a slice. Returns the number of links to this
-    /// buffer: 1, or 0 if the slice has no attention keys and values.
+    /// Checks that `now` is linked to the buffer from `maker` for a slice. Returns the number of links to this buffer:
+    /// 1, or 0 if the slice has no attention keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

@@ -15,11 +15,11 @@
 
 namespace optpipe::detail {
 
-/// Two instructions of a rank, the first of which must end before the second starts.
+/// Two instructions of a rank. The first must end before the second starts.
 using instruction_pair = std::pair<std::size_t, std::size_t>;
 
-/// Finds the pairs of instructions that must run in order for two reasons: every buffer must be in use from its first
-/// to its last instruction, and overlapping buffers must not be in use at the same time.
+/// Finds pairs of instructions that must run in order. All uses of a buffer lie between its first and its last use.
+/// Overlapping buffers must not be in use at the same time.
 class lifetime_order {
 public:
     explicit lifetime_order(const rank_program& p) : p_{p} {}
@@ -38,7 +38,7 @@ public:
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);
         }
-        // The first use of a buffer must come before its last use, even if no other instruction uses the buffer.
+        // A buffer's first use must come before its last use, even without uses between.
         for (const auto& b : p_.buffers)
             if (b.first_use != b.last_use) pairs_.emplace_back(b.first_use, b.last_use);
         for (const auto arena : {memory_arena::device, memory_arena::host, memory_arena::message})
@@ -86,7 +86,7 @@ private:
     std::vector<instruction_pair> pairs_;
 };
 
-/// Reports the pairs of instructions of one rank that must run in order but might not.
+/// Reports pairs of instructions of one rank that may run out of order.
 inline void check_order(const rank_program& p, std::size_t r, const program_graph& graph,
                         std::vector<instruction_pair> needed, std::vector<violation>& found) {
     const auto lifetimes = lifetime_order{p}.pairs();

@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// The edge along which a message goes. Empty for partial results, which the stages of a group send each other.
+/// The edge along which a message goes. Empty for partial results, which have no edge.
 [[nodiscard]] inline std::optional<edge> edge_of(const problem& p, const task_label& message) {
     if (message.value != value_kind::boundary) return std::nullopt;
     const stage s = message.op.stage;
@@ -24,7 +24,7 @@ namespace optpipe {
     return found;
 }
 
-/// The planned duration of a message: the time along its edge, or the delay of its group.
+/// A message's planned duration: its edge's time, or its group's delay.
 [[nodiscard]] inline duration planned_message_time(const problem& p, const task_label& message) {
     const auto m = message.op.microbatch;
     if (const auto e = edge_of(p, message))

@@ -20,8 +20,7 @@ namespace optpipe::detail {
     return "rank " + std::to_string(r) + ", instruction " + std::to_string(position);
 }
 
-/// Checks that all indices in one program are in range, and that each marker is recorded before an instruction waits
-/// for it.
+/// Checks that indices are in range, and that markers are recorded before waits.
 class shape_check {
 public:
     shape_check(std::span<const rank_program> programs, std::size_t r, std::vector<violation>& found)

@@ -12,8 +12,8 @@
 
 namespace optpipe {
 
-/// The properties of a problem that determine the operations of a step, apart from the numbers of stages and
-/// microbatches. The default describes plain problems (`is_plain`), with or without pairs.
+/// Properties that determine a step's operations, besides the numbers of stages and microbatches. The default describes
+/// plain problems (`is_plain`), with or without pairs.
 struct step_shape {
     edges::any feeds{};
     /// The kind of gradients that each stage computes. Empty if all stages compute all gradients.

@@ -8,8 +8,7 @@
 
 namespace optpipe {
 
-/// The text of an instruction, for example "receive of 0F3 from rank 0, send of 1I2 to rank 0" for an exchange of two
-/// messages.
+/// An instruction as text, such as "receive of 0F3 from rank 0, send of 1I2 to rank 0".
 [[nodiscard]] inline std::string describe(const rank_program& p, const instruction& i) {
     if (i.kind != instruction_kind::exchange || i.parts == 0) return to_string(label_of(p, i));
     std::string text;
@@ -18,7 +17,7 @@ namespace optpipe {
     return text;
 }
 
-/// Writes one line per instruction, in the order of issue: its lane, its waits, its action, and the marker it records.
+/// Writes one line per instruction in the order of issue: lane, waits, action, and recorded marker.
 inline void write_program(std::ostream& out, const rank_program& p) {
     out << "rank " << p.self.value() << ": " << p.instructions.size() << " instructions, " << p.markers
         << " markers; bytes: " << p.device_bytes << " device, " << p.host_bytes << " host, " << p.message_bytes

@@ -26,16 +26,16 @@ struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
-    /// The builder must apply to at least this share of the problems. For example, a builder for one placement and
-    /// split backwards applies to about a tenth of the problems.
+    /// The builder must apply to at least this share of the problems. A builder for one placement and split backwards
+    /// applies to about a tenth of the problems.
     double least_share = 0.05;
 };
 
 /// A fault of a builder, on the smallest problem found that shows the fault.
 struct builder_failure {
     std::string reason;
-    /// The smallest problem found with this failure. `code_of` prints a problem as C++, and `problem_to_json` of
-    /// io/write_json.hpp writes it as a problem file.
+    /// The smallest problem found with this failure. `code_of` prints a problem as C++; `problem_to_json` writes a
+    /// problem file.
     problem smallest;
     /// The builder's order for the problem. Empty if the builder gave no order.
     std::vector<operation> order{};
@@ -44,7 +44,7 @@ struct builder_failure {
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 
-    /// The failure as text, with the problem as C++ that can be pasted into a test.
+    /// The failure as text, with the problem as C++ for a test.
     [[nodiscard]] std::string text() const {
         constexpr std::size_t shown = 60;
         std::string all = reason + "\n" + std::to_string(alike) + (alike == 1 ? " problem fails" : " problems fail") +
@@ -98,7 +98,7 @@ struct builder_verdict {
     }
 };
 
-/// The obstacle that prevents the simulation of an order, as a number.
+/// The obstacle to simulating an order, as a number.
 inline int obstacle_of(const problem& p, const order& given) {
     placer<any_graph> place{p};
     for (const auto& op : with_storage_of_transfers(p, given).operations)
@@ -151,11 +151,11 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tests a builder on random problems of every kind. In the random problems, stages have only two storage options: to
-/// keep the stash, and to offload all of it. For problems with more storage options, `build_uniform_schedule`
-/// (schedule/construct/uniform_storage.hpp) calls builders with one option at a time. A builder fails in four cases: it
-/// throws, its order can't be executed, its schedule is invalid, or a second call gives a different answer. Each kind
-/// of failure is reported once, on the smallest problem found. A builder that refuses nearly all problems also fails.
+/// Tests a builder on random problems of every kind. Random problems have only two storage options: keep, and offload
+/// the entire stash. `build_uniform_schedule` (schedule/construct/uniform_storage.hpp) calls builders with one option
+/// at a time. A builder fails if it throws, or if its order or its schedule is invalid. A builder also fails if a
+/// second call gives a different answer. Each kind of failure is reported once, on the smallest problem found. A
+/// builder that refuses nearly all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -23,8 +23,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks on one rank. The checks access device memory only by copies, because the host may lack access to device
-/// memory.
+/// The checks on one rank. The checks access device memory only by copies.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -75,8 +74,8 @@ private:
         if (!holds(moved.memory().first(1000), 1)) report("memory", "a host slab doesn't hold what is written there");
     }
 
-    /// Copies data to the device and back on one lane. Checks that all commands have ended when `finish` returns, and
-    /// that each piece of work is called once.
+    /// Copies data to the device and back on one lane. Checks that `finish` waits for all commands, and that each piece
+    /// of work is called once.
     void check_lane() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
@@ -97,8 +96,8 @@ private:
             report("lane", "calls work another number of times than once");
     }
 
-    /// Copies data to the device on one lane, and back on a second lane that waits for the first. Several rounds record
-    /// the same markers again.
+    /// Copies data to the device on one lane, and back on a second lane that waits. Several rounds record the same
+    /// markers again.
     void check_markers() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
@@ -118,8 +117,7 @@ private:
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            // The second copy to the device starts after the first copy back, and ends before the second copy back
-            // starts.
+            // The copies alternate: to the device, back, to the device, back.
             for (std::size_t i = 0; i < 2; ++i) {
                 inward.wait(left);
                 on_.copies().copy(inward, execution::copy_direction::in, copy_label(operation_kind::reload), in);
@@ -156,7 +154,7 @@ private:
     }
 
     /// Sends around a ring in both directions at once. Checks that messages keep their order within a direction, and
-    /// aren't confused with messages of the other direction.
+    /// aren't mixed between directions.
     void check_order_of_messages() {
         constexpr std::size_t messages = 3;
         constexpr std::array kinds{operation_kind::forward, operation_kind::backward};
@@ -183,8 +181,7 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The message of the backward direction is issued first, but sent last, because a copy precedes it in its
-            // lane. The receives are issued in alternating order from round to round.
+            // The backward message is issued first, but sent last, after a copy in its lane.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -205,9 +202,9 @@ private:
             }
     }
 
-    /// Every rank sends to both neighbours and receives from both in one exchange. On every rank, the exchange lists a
-    /// receive first, so an executor that runs the messages one after the other gets stuck. An empty exchange follows
-    /// on the same lane, and must not overtake the first exchange.
+    /// Every rank exchanges messages with both neighbours at once. The exchange lists a receive first, so running its
+    /// messages one by one gets stuck. An empty exchange follows on the same lane, and must not overtake the first
+    /// exchange.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -242,8 +239,7 @@ private:
     }
 
     /// Work of rank 0 throws, or rank 0 cancels. If the work throws, no later command in its lane may run. On every
-    /// rank, `finish` must report an error with the label of the work on rank 0, or of the message for which the rank
-    /// waits.
+    /// rank, `finish` must report rank 0's work, or the message that the rank waits for.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
@@ -312,10 +308,9 @@ private:
 /// Violations of the concepts by an executor, one sentence for each. The list is empty if the executor violates
 /// nothing.
 ///
-/// Must be called on every rank at the same time, with the rank's executor, from one thread or process per rank. The
-/// checks block lanes by work and, with several ranks, also by messages, so commands that run too early are always
-/// found. Only errors that show while a copy runs may be missed. If a check gets stuck, the run ends, and the violation
-/// names the check.
+/// All ranks must call `check_executor` at the same time, each from its own thread or process. The checks block lanes
+/// by work and messages, so commands that run too early are found. Only errors that show while a copy runs may be
+/// missed. If a check gets stuck, the run ends, and the violation names the check.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

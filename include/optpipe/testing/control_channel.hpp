@@ -24,7 +24,7 @@ struct control_channel_options {
     std::size_t rounds = 20;
     /// Size of the longest text in bytes. The default is more than any transport sends at once.
     std::size_t bytes = std::size_t{1} << 20U;
-    /// Number of sleeps (of 0.1 ms each) after which a rank that waits for a text counts as stuck, and the run ends.
+    /// Number of sleeps (of 0.1 ms) after which a waiting rank counts as stuck.
     std::size_t patience = 200'000;
     /// Whether a rank cancels in the last check, which makes the channel unusable.
     bool with_error = true;
@@ -33,7 +33,7 @@ struct control_channel_options {
 
 namespace detail {
 
-/// All ranks draw the same random numbers, so each rank knows what the other ranks send.
+/// All ranks draw the same random numbers, so each rank knows the other ranks' texts.
 template <class Channel> class control_channel_checks {
 public:
     control_channel_checks(Channel& by, const control_channel_options& how)
@@ -88,9 +88,7 @@ private:
     }
 
     /// Publishes and reports texts, and computes the minimum of the ranks' numbers (`begin_minimum`, `minimum`). In
-    /// some rounds, rank 0 publishes texts before it calls `begin_minimum`, and one rank calls `begin_minimum` only
-    /// after it has received the texts. In the remaining rounds, rank 0 publishes texts after it has called
-    /// `begin_minimum`.
+    /// some rounds, one rank calls `begin_minimum` only after it has received rank 0's texts.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -120,8 +118,7 @@ private:
         if (!waits_first) await_published(published);
         if (is_first()) check_reports(reported);
     }
-    /// Checks that rank 0 has all reports that ranks sent before they called `begin_minimum`. Reports of the next round
-    /// may also have arrived.
+    /// Checks that rank 0 has all reports sent before `begin_minimum`. Reports of the next round may also have arrived.
     void check_reports(const std::vector<std::vector<std::string>>& expected) {
         while (auto next = by_.next_report())
             reports_[next->from.position()].push_back(std::move(next->text));
@@ -132,8 +129,7 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All ranks send texts to all ranks, including themselves, and then receive them. In most rounds, one rank
-    /// receives the text of rank 0 before it sends its own texts.
+    /// All ranks send texts to all ranks, including themselves, and then receive them.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {
@@ -200,7 +196,7 @@ private:
     Channel& by_;
     control_channel_options how_;
     random_numbers random_;
-    /// For each rank, the rank's reports that rank 0 has received but not yet checked.
+    /// Each rank's reports at rank 0 that aren't checked yet.
     std::vector<std::deque<std::string>> reports_;
     std::vector<violation> found_;
 };
@@ -210,8 +206,7 @@ private:
 /// Violations of the concept by a control channel, one sentence for each. The list is empty if the channel violates
 /// nothing. A channel that is also a peer channel is checked as both.
 ///
-/// Must be called on every rank at the same time, with the rank's own channel object, from one thread or process per
-/// rank.
+/// All ranks must call `check_control_channel` at the same time, each from its own thread or process.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

@@ -14,9 +14,9 @@
 
 namespace optpipe::testing {
 
-/// A stage model that computes nothing, but knows what every buffer must contain. Each operation checks all its buffers
-/// byte by byte, and writes the content that the next operations expect. A check that fails throws an exception that
-/// describes the error. The host must be able to read the memory.
+/// A stage model that computes nothing, and only checks and fills buffers. Each operation checks all its buffers byte
+/// by byte, and writes data for the next operations. A check that fails throws an exception that describes the error.
+/// The host must be able to read the memory.
 class tracing_model {
 public:
     using spend_time = std::function<void(const operation&)>;
@@ -34,9 +34,8 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both tasks before it writes any output. After writing the outputs of one task, reads the
-    /// inputs of the other task again, because neither task may use a buffer that the other task writes. Fills and
-    /// checks the memory of the pair.
+    /// Reads the inputs of both tasks before it writes any output. After the outputs of one task, reads the other
+    /// task's inputs again. Fills and checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -128,8 +127,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the attention keys and values of the slices in `all`. A forward's own slice is skipped, because the
-    /// forward hasn't written this slice yet.
+    /// Checks the attention keys and values of the slices in `all`. A forward's own slice is skipped, because it isn't
+    /// written yet.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -157,8 +156,8 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// Checks all buffers that the backward reads. The expected gradients of attention keys and values depend on the
-    /// slice that added to them last.
+    /// Checks all buffers that the backward reads. Expected gradients of keys and values depend on the last slice that
+    /// added to them.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);
@@ -195,8 +194,8 @@ private:
     }
 
     spend_time spend_;
-    /// For each stage, whether its most recent weight gradient was marked as the last of the step (`is_last`). Stored
-    /// as bytes, because several lanes write to the vector.
+    /// For each stage, whether its last weight gradient was marked as `is_last`. Stored as bytes, because several lanes
+    /// write to the vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

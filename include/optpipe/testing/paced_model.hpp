@@ -13,17 +13,16 @@
 
 namespace optpipe::testing {
 
-/// Slows another stage model down to the durations in the problem. Each operation ends when its planned duration has
-/// passed, or later if the model itself takes longer. With `tracing_model`, a plan can be run before the real model
-/// exists.
+/// Slows another stage model down to the durations in the problem. Each operation ends at its planned duration, or
+/// later if the model takes longer. With `tracing_model`, a plan can be run before the real model exists.
 ///
-/// Use a paced model with lanes that run work only when all earlier commands have ended, as threads do. With a CUDA
-/// stream, a paced model would block the issuing thread. The system takes up to a tenth of a millisecond to wake up a
-/// thread. The wake-up prolongs an operation, unless `spin` is at least as long as the wake-up.
+/// Use a paced model with lanes that run work after all earlier commands, as threads do. With a CUDA stream, a paced
+/// model would block the issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. A wake-up
+/// prolongs an operation unless `spin` is at least as long.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until the time `spin` before
-    /// its end, and then spins.
+    /// `unit` is the real duration of one unit of time in the problem. An operation sleeps until `spin` before its end,
+    /// and then spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 
@@ -76,7 +75,7 @@ private:
         return duration_of(problem_, {t.stage, kind, t.microbatch, t.storage});
     }
 
-    /// On destruction, waits until the operation's planned duration has passed since construction.
+    /// The destructor waits until the planned duration since construction has passed.
     class pace {
     public:
         pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}

@@ -26,7 +26,7 @@ struct problem_ranges {
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
-    /// Percentage of problems that don't allow full backwards, counted among the problems whose backwards may be split.
+    /// Percentage of problems without full backwards, among those that may split backwards.
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
@@ -151,8 +151,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has duration 0. With transfers of duration 0, two ranks could swap host memory
-        // at one instant, and no order of the two transfers would be valid.
+        // With host limits, no transfer has duration 0. Transfers of duration 0 could swap host memory at one instant,
+        // which no order allows.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -170,7 +170,7 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws a storage option. An option that holds less than the entire activation has recomputation, and holds a
+    /// Draws a storage option. An option that holds less than the activation also recomputes. The held size is a
     /// multiple of 0.25. A part or all of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
@@ -184,8 +184,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Gives each stage a new list of options in random order. The list has the stage's old options (sometimes without
-    /// the first) and up to four new ones. Stages often get the same options.
+    /// Gives each stage a new list of options in random order. The list has old options (sometimes without the first)
+    /// and up to four new options. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -293,7 +293,7 @@ private:
             p.microbatches.set_factors(all);
     }
 
-    /// The memory that the microbatches of a sequence hold on a rank if none of them frees memory before the end.
+    /// Memory of a sequence's microbatches on a rank if all of it is held at once.
     static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
         optpipe::memory_size all{};
         for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))
@@ -325,8 +325,7 @@ private:
 
 } // namespace detail
 
-/// A small random problem of any kind. At least one schedule is valid: the schedule that runs the microbatches (or
-/// sequences) one after the other.
+/// A small random problem of any kind. Running the microbatches (or sequences) one after the other is a valid schedule.
 inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
     return detail::problem_maker{random, ranges}.make();
 }

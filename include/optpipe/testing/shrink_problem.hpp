@@ -11,7 +11,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// All problems that are one step simpler than a given problem. The largest simplifications come first.
+/// All problems one step simpler than a given problem. The largest simplifications come first.
 class simpler_problems {
 public:
     explicit simpler_problems(const problem& p) : p_{p} {}
@@ -38,7 +38,7 @@ private:
             where[s] = p_.rank_of(s);
         return where;
     }
-    /// Adds the simpler problem `p`, after raising memory limits that are too low for any schedule of `p`.
+    /// Raises memory limits of `p` that allow no schedule, and adds `p`.
     void add(problem p) {
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least_memory(p, r).needed;
@@ -153,8 +153,8 @@ private:
         }
     }
 
-    /// Simplifies the storage of a stage: only `keep` remains, or one option is removed. The stage's costs don't
-    /// change, because they must match the memory that the options hold.
+    /// Simplifies the storage of a stage: only `keep` remains, or one option is removed. The costs stay, because they
+    /// must match the options' memory.
     void simplify_storage(stage s) {
         changed([&](problem& p) { p.set_stage(s, p.costs[s]); });
         for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)

@@ -16,8 +16,7 @@
 
 namespace optpipe::bootstrap {
 
-/// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. Each run needs a new path,
-/// because ranks would otherwise read the file of an earlier run.
+/// Distributes `bytes` of rank 0 to all ranks through a file that all ranks can read. Each run needs a new path.
 ///
 /// Rank 0 returns at once. The other ranks return when the file has appeared. A rank throws if the file doesn't appear
 /// within `patience`.

@@ -113,7 +113,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
-/// The address of one end of a connection; empty if it can't be determined. `ask` is `getsockname` or `getpeername`.
+/// The address of one end of a connection; empty if unknown. `ask` is `getsockname` or `getpeername`.
 [[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
@@ -128,7 +128,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
 
 /// Tries once to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
-    // At most 1 s per address, because a host may have several addresses and one of them may not answer.
+    // At most 1 s per address, because an address may not answer.
     constexpr std::chrono::seconds most{1};
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;
@@ -143,8 +143,7 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Connects to rank 0. Retries until the deadline, because the host name may not exist yet, or rank 0 may not listen
-/// yet.
+/// Connects to rank 0. Retries until the deadline, because rank 0 may not listen yet.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {
@@ -195,8 +194,7 @@ using rank_name = std::array<std::byte, 4>;
     return rank;
 }
 
-/// Sends the bytes once to each rank that connects and gives its number. A process that connects but isn't a rank may
-/// send nothing, or something unexpected, without delaying the ranks.
+/// Sends the bytes once to each rank that connects. Connections that don't come from a rank don't delay the ranks.
 class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
@@ -257,9 +255,9 @@ private:
 
 } // namespace detail
 
-/// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched the bytes. The other ranks connect and send their numbers. A rank throws if it hasn't finished within
-/// `patience`. The error of rank 0 states how many ranks were served.
+/// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all ranks have the bytes.
+/// The other ranks connect and send their numbers. A rank throws if it hasn't finished within `patience`. The error of
+/// rank 0 states how many ranks were served.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

@@ -36,7 +36,7 @@ namespace optpipe::bootstrap {
 
 namespace detail {
 
-/// The unit of data on a socket. A frame consists of a kind, a number, and a text preceded by its length.
+/// The unit of data on a socket. A frame has a kind, a number, the length of a text, and the text.
 struct control_frame {
     enum class kind_type : std::uint8_t {
         text,    ///< see `execution::control_letter`
@@ -96,7 +96,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // If the pipe is full, nothing is written, and the reader wakes because of earlier bytes.
+        // If the pipe is full, earlier bytes wake the reader.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {
@@ -113,11 +113,11 @@ private:
 
 } // namespace detail
 
-/// One rank's control channel over sockets that stay open. Rank 0 listens at host:port, and all other ranks connect to
-/// it. Some executors, such as NCCL's, can't tell other processes of failures, and use a `tcp_control` to do so
-/// (`cuda::options::failures`). All ranks must construct and destroy their `tcp_control` at the same time. The
-/// destructor waits for the other ranks for at most `patience`. A lost connection counts as a failure of the rank at
-/// the other end. If several ranks fail at the same time, each may report its own reason.
+/// One rank's control channel over sockets. Rank 0 listens at host:port, and the other ranks connect to rank 0. NCCL's
+/// executor reports failures to other processes through a `tcp_control` (`cuda::options::failures`). All ranks must
+/// construct and destroy their `tcp_control` at the same time. The destructor waits for the other ranks for at most
+/// `patience`. A lost connection counts as a failure of the rank at the other end. Ranks that fail at the same time may
+/// report different reasons.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
@@ -170,7 +170,7 @@ private:
 
     // Functions that exchange greetings, before the channel's thread starts.
 
-    /// The first message that a rank sends on its connection. A peer whose first message isn't a greeting isn't a rank.
+    /// The first message that a rank sends on its connection. A peer without a greeting isn't a rank.
     struct greeting {
         static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
         std::uint64_t magic = of_a_rank;
@@ -238,7 +238,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false once all ranks, including this rank, have left, or once the time limit for leaving has expired.
+    /// Returns false once all ranks have left, or the time limit for leaving has expired.
     bool step() {
         std::optional<time_point> leaving;
         {
@@ -282,8 +282,7 @@ private:
         const auto what = failed_.what();
         send_to_all({frame::kind_type::failure, what.rank().value(), what.operation() + '\n' + what.reason()});
     }
-    /// Waits until a socket can be read or written, another thread wakes this thread through the pipe, or the time
-    /// limit for leaving has expired.
+    /// Waits for a socket, for a wake-up through the pipe, or for the time limit for leaving.
     void await_sockets(const std::optional<time_point>& leaving) {
         polled_.assign(1, {pipe_.handle(), POLLIN, 0});
         for (const auto& each : peers_)

@@ -7,9 +7,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// Converts times measured on a device to the clock of the host. Belongs to the current device. Each event is compared
-/// with an event of the same step, because CUDA returns the time between two events as `float`, which is inaccurate for
-/// long times.
+/// Converts times measured on a device to the clock of the host. Belongs to the current device. Only events of the same
+/// step are compared, because CUDA's `float` times are inaccurate for long spans.
 class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;

@@ -8,7 +8,7 @@
 
 namespace optpipe::cuda {
 
-/// The number of devices. 0 if there is no GPU, or no driver that this toolkit can use.
+/// The number of devices. Returns 0 without a GPU or a usable driver.
 [[nodiscard]] inline int device_count() {
     int count = 0;
     const auto status = cudaGetDeviceCount(&count);
@@ -26,7 +26,7 @@ namespace optpipe::cuda {
     return value;
 }
 
-/// The number of copies that a device can run at the same time as kernels. If 2, one copy in each direction.
+/// The number of copies that can run beside kernels. If 2, one copy in each direction.
 [[nodiscard]] inline int copy_engines(int device) { return attribute(device, cudaDevAttrAsyncEngineCount); }
 
 /// Makes a device the thread's current device while this object exists.
@@ -48,8 +48,8 @@ private:
     bool is_other_ = false;
 };
 
-/// Lets kernels and copies on each device access the memory of all other devices in `devices`. Pairs of devices without
-/// peer access are skipped, and copies between such devices go through the host.
+/// Lets the devices in `devices` access each other's memory. Copies between devices without peer access go through the
+/// host.
 inline void enable_peer_access(const std::set<int>& devices) {
     for (const int from : devices)
         for (const int to : devices) {

@@ -20,15 +20,14 @@ private:
     cudaError_t code_;
 };
 
-/// Throws unless the call succeeded. Clears the thread's runtime error if the error isn't sticky, so that the next call
-/// doesn't report the error again.
+/// Throws unless the call succeeded. Clears the thread's runtime error unless the error is sticky.
 inline void check(cudaError_t status, std::string_view call) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
     throw error{status, call};
 }
 
-/// Throws if this thread has a CUDA error that nobody has read, such as from a launch whose status wasn't checked.
+/// Throws if this thread has a CUDA error that nobody has read.
 inline void check_last_error(std::string_view what) {
     const auto left = cudaPeekAtLastError();
     if (left != cudaErrorNotReady) return check(left, what);
@@ -37,8 +36,7 @@ inline void check_last_error(std::string_view what) {
 
 namespace detail {
 
-/// Whether a stream or an event has finished, given the status that its query returned. Errors of earlier launches stay
-/// pending.
+/// Whether a stream or event has finished, given its query's status. Errors of earlier launches stay pending.
 [[nodiscard]] inline bool is_over(cudaError_t status, std::string_view call) {
     if (status != cudaErrorNotReady) return check(status, call), true;
     if (cudaPeekAtLastError() == cudaErrorNotReady) static_cast<void>(cudaGetLastError());

@@ -37,8 +37,7 @@
 
 namespace optpipe::cuda {
 
-/// Allocates a rank's memory. Host memory is placed near the device, because threads on the device's NUMA node touch
-/// its pages first.
+/// Allocates a rank's memory. Places host memory on the device's NUMA node.
 class memory {
 public:
     explicit memory(int device, std::size_t pinned_part, leak_flag leaks)
@@ -52,9 +51,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Number of free bytes on the device. Must be called after all ranks have joined, and after the training engine
-    /// has allocated its weights. A plan may use the free bytes for stashes and messages. All ranks on the device share
-    /// the free bytes.
+    /// Number of free bytes on the device. All ranks must have joined, and the weights must be allocated. A plan may
+    /// use the free bytes for stashes and messages. All ranks on the device share the free bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -85,9 +83,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. Only the thread that issues may use an executor. `lower` itself knows nothing about
-/// devices, so pass `cuda::lowering_defaults` or `nccl::lowering_defaults` (perhaps changed) to make programs for this
-/// executor.
+/// One rank on a CUDA device. Only the thread that issues may use an executor. Make programs for this executor with
+/// `cuda::lowering_defaults` or `nccl::lowering_defaults`, perhaps changed.
 class executor {
 public:
     using lane_type = lane;
@@ -149,10 +146,10 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures the commands that `issue()` puts into the lanes as one graph. The graph is destroyed together with the
-    /// executor. `capture` can't be used with `options::record_times`. No work may be running when `capture` is called.
-    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
-    /// if the step can't be issued. If an operation fails, all ranks throw its error.
+    /// Captures the commands of `issue()` as one graph. The graph is destroyed together with the executor. `capture`
+    /// can't be used with `options::record_times`. No work may be running when `capture` is called. The lanes and their
+    /// memory must still exist when the graph is launched. Throws `execution_error` if the step can't be issued. If an
+    /// operation fails, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures one graph with the steps of all executors in `all`. The calling thread issues all steps.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
@@ -167,8 +164,8 @@ public:
         }
         return step_graph{steps_.size() - 1};
     }
-    /// Starts a captured step after all captured steps that this executor has launched. `finish` waits for the step.
-    /// Call `finish` between a captured step and an issued step, because they could otherwise run at the same time.
+    /// Starts a captured step after all earlier captured steps of this executor. `finish` waits for the step. Call
+    /// `finish` between a captured step and an issued step.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -182,7 +179,7 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    /// How a wait ended. For a wait on several streams, this is the worst of the results.
+    /// How a wait ended. A wait on several streams has the worst of their results.
     enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {
@@ -207,7 +204,7 @@ private:
         tell_and_abandon();
     }
     /// Tells the other ranks of the failure, and then abandons this rank's messages. In the reverse order, other ranks
-    /// could report missing messages as the error.
+    /// would report missing messages.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
@@ -246,8 +243,7 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // The lane's held commands can never be issued, because the captured step lacks the other end of a
-                // message.
+                // The captured step lacks the other end of a message, so the lane can't continue.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }
@@ -348,7 +344,7 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// The stream in which captures begin, and in which captured steps are launched. Created by the first capture.
+    /// The stream of captures and of captured steps. Created by the first capture.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
     /// Whether captured steps were launched after the executor last finished.
@@ -360,9 +356,8 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// The ranks of one process, on one device or several devices. Several virtual ranks on one GPU can divide its
-/// multiprocessors with streams from `green_contexts`. Virtual ranks share the GPU's memory, its bandwidth and its link
-/// to the host.
+/// The ranks of one process, on one device or several devices. Virtual ranks on one GPU can divide its multiprocessors
+/// (`green_contexts`). Virtual ranks share the GPU's memory, bandwidth and host link.
 class cluster {
 public:
     explicit cluster(std::size_t ranks, const options& how = {}) {
@@ -376,7 +371,7 @@ public:
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
 
-    /// Captures one graph with the steps that `issue()` issues on all ranks. See `executor::capture`.
+    /// Captures the steps of all ranks as one graph. See `executor::capture`.
     template <class Issue> step_graph capture(const Issue& issue) {
         std::vector<executor*> all;
         for (const auto& each : executors_)
@@ -384,7 +379,7 @@ public:
         return executors_.front()->capture(all, issue);
     }
     void launch(step_graph which) { executors_.front()->launch(which); }
-    /// Waits for all ranks, even if some throw, and throws the first error.
+    /// Waits for all ranks, and then throws the first error.
     void finish() {
         std::exception_ptr first;
         for (auto& each : executors_) {

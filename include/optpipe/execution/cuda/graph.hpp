@@ -9,13 +9,13 @@
 
 namespace optpipe::cuda {
 
-/// The work of an entire step, launched by one call. A graph with NCCL messages must be destroyed before the
-/// communicators of these messages. `executor::capture` ensures that such graphs are destroyed first.
+/// The work of an entire step, launched by one call. Destroy a graph with NCCL messages before its communicators.
+/// `executor::capture` ensures that such graphs are destroyed first.
 class graph {
 public:
-    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for events of `origin`. At the
-    /// end, `origin` must wait for events of all streams with captured work. If `issue` throws, the capture ends and
-    /// the exception is rethrown.
+    /// Captures the work that `issue()` puts into `origin` and into streams that wait for `origin`. At the end,
+    /// `origin` must wait for events of all streams with captured work. If `issue` throws, the capture ends and the
+    /// exception is rethrown.
     template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
         check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         cudaGraph_t captured = nullptr;

@@ -12,15 +12,15 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks. Kernels of different virtual ranks can run at
-/// the same time, like kernels on several devices. The ranks share memory bandwidth and copy engines.
+/// Splits the multiprocessors of one device among several virtual ranks. The ranks share memory bandwidth and copy
+/// engines.
 ///
-/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so that
-/// programs needn't be linked with the driver.
+/// Uses the driver's green contexts (CUDA 12.5 and later). Looks up the driver's functions at run time, so programs
+/// don't link the driver.
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each. On Hopper, the sizes of parts are multiples of 8.
-    /// Throws if the driver can't make the parts, for example because the device has too few multiprocessors.
+    /// Throws if the driver can't make the parts.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};
@@ -62,8 +62,7 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // cuGreenCtxStreamCreate is in CUDA since 12.5, and the other functions since
-                                          // 12.4
+        constexpr unsigned since = 12050; // cuGreenCtxStreamCreate needs CUDA 12.5
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);

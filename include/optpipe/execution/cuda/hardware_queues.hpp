@@ -22,7 +22,7 @@ namespace optpipe::cuda::detail {
     return count > 0 ? count : usual;
 }
 
-/// A warning if there are more lanes on a device than hardware queues; otherwise empty.
+/// Returns a warning if a device has more lanes than hardware queues, else an empty text.
 [[nodiscard]] inline std::string too_many_lanes(std::size_t lanes, int device) {
     const auto queues = hardware_queues();
     if (lanes <= queues) return {};

@@ -79,14 +79,13 @@ struct lane_state;
 /// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Returns whether the exchange has been put into the stream. As long as `carry` returns false, the lane holds back
-    /// later commands, and calls `carry` again for the same exchange. The caller of `carry` and `forget` holds
-    /// `rank_group::mutex`. A lane calls `forget` before the lane is destroyed.
+    /// Returns whether the exchange has been put into the stream. While `carry` returns false, the lane holds back
+    /// later commands and repeats the call. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane calls
+    /// `forget` before the lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane, its kind, and the number of commands for which it has room. Throws if the carrier can't carry
-    /// the messages of this lane together with those of the other lanes. Called before all other functions, without the
-    /// mutex.
+    /// Announces a lane, its kind, and its largest number of commands. Throws if the carrier can't also carry the
+    /// messages of this lane. Called before all other functions, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -101,15 +100,14 @@ protected:
     ~carrier() = default;
 };
 
-/// State shared by the ranks of one process. The mutex must be held to put work into a stream, except while a model
-/// launches its work. A model's launch may take long or wait for another rank, so the rank's own thread launches
-/// without the mutex.
+/// State shared by the ranks of one process. Hold the mutex to put work into a stream, except while a model launches. A
+/// model's launch may take long or wait for another rank.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
     threads::failure failed;
     std::vector<lane_state*> lanes;
-    /// The origin of measured times. All ranks share this instant, which is given on the clock of this process.
+    /// The origin of measured times for all ranks, on the clock of this process.
     device_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
@@ -141,7 +139,7 @@ struct lane_state {
         group.lanes.erase(std::find(group.lanes.begin(), group.lanes.end(), this));
     }
 
-    /// Stores the times of the tasks that were issued since the last call. The tasks must have ended.
+    /// Stores the times of the tasks issued since the last call. The tasks must have ended.
     void measure() {
         if (!place.clock) return;
         for (std::size_t i = 0; i < used; ++i)
@@ -154,8 +152,8 @@ struct lane_state {
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
-    /// Commands that are held back. The first held command is an exchange whose other end hasn't been issued, a wait
-    /// for a marker that isn't recorded yet, or a launch by another thread.
+    /// Commands that are held back. The first held command waits for the other end of an exchange, for a marker, or for
+    /// another thread.
     std::deque<command> held{};
     /// Commands issued since the executor last finished.
     progress issued;
@@ -170,7 +168,7 @@ struct lane_state {
 
 } // namespace detail
 
-/// A point in a lane for which other lanes can wait: an event, and the number of its records.
+/// A point in a lane for which other lanes can wait.
 class marker {
 public:
     marker() : state_{std::make_unique<detail::marker_state>()} {}
@@ -182,11 +180,9 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// Ranks of one process may exchange messages without NCCL. A message without NCCL can be put into the streams only
-/// when the threads of the sending rank and of the receiving rank have issued it. The thread that issues the first end
-/// doesn't wait, but its lane holds back all later commands. The thread that issues the second end also issues the
-/// commands that lanes of the first rank have held back, except for launches. A rank's launches are issued by the
-/// rank's own thread, when this thread next puts a command into a lane, or finishes.
+/// Ranks of one process may exchange messages without NCCL. A message without NCCL waits until the threads of both
+/// ranks have issued it. The lane of the first end holds back later commands until the second end is issued. Each
+/// rank's own thread issues the rank's launches, with its next command or in `finish`.
 class lane {
 public:
     using marker = cuda::marker;
@@ -259,8 +255,8 @@ struct flow {
     using kind = detail::command_kind;
     using lock_type = std::unique_lock<std::mutex>;
 
-    /// Puts all commands that aren't blocked into the streams, from all lanes. Launches come last, because a launch may
-    /// wait for the results of other commands.
+    /// Puts all commands that aren't blocked into the streams, from all lanes. Launches come last, because they may
+    /// wait for other commands.
     static void drain(detail::rank_group& group, lock_type& lock) {
         do {
             while (drain_all(group, lock, false)) {
@@ -301,7 +297,7 @@ struct flow {
     }
 
 private:
-    /// While this object lives, the group's mutex is unlocked, and no other thread uses the lane.
+    /// Unlocks the group's mutex while this object lives, and keeps other threads off the lane.
     class launching {
     public:
         launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {
@@ -320,16 +316,15 @@ private:
         lock_type* lock_;
     };
 
-    /// If `launches` is true, issues one launch. If `launches` is false, issues all commands that aren't blocked,
-    /// except for launches. Returns whether a command was issued or an exchange was offered.
+    /// If `launches` is true, issues one launch. If `launches` is false, issues all other commands that aren't blocked.
+    /// Returns whether a command was issued or an exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // Offering an exchange counts as progress, even if the exchange can't be issued yet. The offer may
-                // complete an exchange of another lane.
+                // An offered exchange counts as progress, because it may complete an exchange of another lane.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();
@@ -340,7 +335,7 @@ private:
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// For errors of commands that aren't tasks: a text with the last task that was issued before the command.
+    /// Names the last task issued, for errors of commands that aren't tasks.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -386,7 +381,7 @@ private:
         }
         return true;
     }
-    /// Splits copies so that no copy crosses the end of a part of pinned memory.
+    /// Splits copies at the ends of the parts of pinned memory.
     static void copy_by_parts(state& on, execution::copy_piece rest, cudaMemcpyKind direction) {
         while (!rest.from.empty()) {
             const std::byte* const host = direction == cudaMemcpyDeviceToHost ? rest.to.data() : rest.from.data();
@@ -409,7 +404,7 @@ private:
     static void end_timing(state& on) {
         if (on.place.clock) on.target.record(on.events[on.used++].second);
     }
-    /// The label as text, such as "PP:2F0" in PyTorch's profiler. Doesn't allocate memory.
+    /// The label as text, such as "PP:2F0". Doesn't allocate memory.
     static std::array<char, 80> label_text(const task_label& label) {
         std::array<char, 80> text{'P', 'P', ':'};
         char* at = text.data() + 3;

@@ -11,12 +11,12 @@
 
 namespace optpipe::cuda {
 
-/// Carries messages between ranks of one process by copying between device memories. The ranks are virtual ranks on one
-/// GPU, or ranks on GPUs that can access each other's memory.
+/// Carries messages between ranks of one process by copying between device memories. The ranks share one GPU, or have
+/// GPUs with peer access.
 class loopback final : public detail::carrier {
 public:
     /// An exchange ends once all its messages have ended. The receiver's stream copies the data. The streams of sender
-    /// and receiver wait for each other by means of events.
+    /// and receiver wait for each other's events.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;

@@ -17,7 +17,7 @@
 
 namespace optpipe::cuda::detail {
 
-/// The processors of a NUMA node, read from Linux's lists such as "0-3,8". Empty if the node doesn't exist.
+/// Reads the processors of a NUMA node from Linux's lists, such as "0-3,8". Empty if the node doesn't exist.
 [[nodiscard]] inline std::vector<int>
 processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/system/node") {
     std::ifstream in{nodes / ("node" + std::to_string(node)) / "cpulist"};
@@ -35,8 +35,8 @@ processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/
     return all;
 }
 
-/// Makes the calling thread run only on `processors` from now on. Does nothing if `processors` is empty, or if the
-/// system refuses.
+/// Makes the calling thread run only on `processors` from now on. Does nothing if `processors` is empty or the system
+/// refuses.
 inline void run_on(std::span<const int> processors) {
     if (processors.empty()) return;
     cpu_set_t set;

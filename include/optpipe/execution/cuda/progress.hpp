@@ -24,8 +24,8 @@ template <class Check>
     return true;
 }
 
-/// The most recent tasks in a stream, and the events before and after each task. The events show the stream's progress.
-/// An event must exist as long as its entry. Only the most recent `most` entries are stored.
+/// The most recent tasks of a stream, with the events around each task. The events show the stream's progress. Events
+/// must outlive their entries. Only the most recent `most` entries are stored.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}
@@ -49,7 +49,7 @@ public:
         /// Whether the task waits for an event of another stream.
         bool waits = false;
     };
-    /// The first task that may still be running; empty if all tasks are known to have ended.
+    /// The first task that may still be running; empty if all have ended.
     [[nodiscard]] std::optional<open_task> first_open() const {
         bool waits = false;
         for (std::size_t i = first_after_done(); i < entries_.size(); ++i) {

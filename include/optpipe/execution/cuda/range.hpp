@@ -6,7 +6,7 @@
 
 namespace optpipe::cuda {
 
-/// While a range exists, profilers show the operation's label (such as "PP:2F0") on commands that the thread issues.
+/// Labels the thread's commands in profilers, for example as "PP:2F0".
 class range {
 public:
     explicit range(const char* label) { static_cast<void>(nvtxRangePushA(label)); }

@@ -5,9 +5,9 @@
 
 namespace optpipe::cuda {
 
-/// A second stream beside the lane's stream, for the backward of a pair. Belongs to the device that was current when
-/// the side stream was made. A model has one side stream per rank, and must keep the side stream until all work in the
-/// stream has ended. Graphs capture a side stream together with the lane's stream.
+/// A second stream beside the lane's stream, for the backward of a pair. Belongs to the device that is current at
+/// construction. A model has one side stream per rank. The side stream must exist until all its work has ended. Graphs
+/// capture a side stream together with the lane's stream.
 ///
 ///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
 ///         side.fork(on);
@@ -17,12 +17,12 @@ namespace optpipe::cuda {
 class side_stream {
 public:
     [[nodiscard]] stream_ref stream() const { return stream_; }
-    /// Work put into this stream from now on starts after the work that is in the lane.
+    /// Later work in this stream starts after the work now in the lane.
     void fork(lane& on) {
         on.stream().record(begun_);
         stream_.wait(begun_);
     }
-    /// Work put into the lane from now on starts after the work that is in this stream.
+    /// Later work in the lane starts after the work now in this stream.
     void join(lane& on) {
         stream_.record(ended_);
         on.stream().wait(ended_);

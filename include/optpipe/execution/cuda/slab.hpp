@@ -57,14 +57,13 @@ inline constexpr std::size_t page_bytes = 4096;
 [[nodiscard]] constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
-/// Number of bytes from `at` to the end of the part of pinned memory that contains `at`. Parts have the size `part`,
-/// which is above 0.
+/// Number of bytes from `at` to the end of its part of pinned memory. Parts have the size `part`, which is above 0.
 [[nodiscard]] inline std::size_t part_end(const std::byte* at, std::size_t part) {
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// A range of pages in host memory. A range that fits into one part doesn't cross the end of a part. A range that is
-/// larger than one part starts at the beginning of a part.
+/// A range of pages in host memory. A range of at most one part doesn't cross the end of a part. A range larger than
+/// one part starts at the beginning of a part.
 class page_range {
 public:
     page_range() = default;
@@ -110,18 +109,17 @@ private:
 struct pinned_options {
     /// Largest number of bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors on which threads touch the pages first. A page is placed in the memory next to the processor that
-    /// touches it first. If the list is empty, any processor may touch the pages first.
+    /// The processors on which threads touch the pages first. A page is placed near the processor that touches it
+    /// first. If the list is empty, any processor may touch the pages first.
     std::vector<int> processors{};
 };
 
 /// All host memory for a plan's offloaded data, as a single block. The device can copy to and from this block at full
 /// speed.
 ///
-/// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part.
-/// `lowering_options::host_part` requires that the end of each part is a multiple of the part's size (`part_end`), both
-/// as an address and as an offset in the block.
+/// Several threads touch the pages before pinning, which is faster than cudaHostAlloc. Pages are pinned in parts,
+/// because drivers refuse to pin very many pages at once. No copy may cross the end of a part. For
+/// `lowering_options::host_part`, parts end at multiples of their size, as addresses and as offsets.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -10,8 +10,7 @@
 namespace optpipe::cuda {
 
 /// A point in a stream's work that other streams can wait for. An event doesn't record the time, because recording
-/// times is slower. An event belongs to the device that is current when it is made, and only streams of this device may
-/// record it.
+/// times is slower. Only streams of the device that was current at construction may record an event.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -57,7 +56,7 @@ public:
 
     [[nodiscard]] cudaStream_t native() const { return stream_; }
     void record(const event& e) { check(cudaEventRecord(e.native(), stream_), "cudaEventRecord"); }
-    /// Work put into the stream from now on starts after the work that `e` recorded.
+    /// Later work in the stream starts after the work that `e` recorded.
     void wait(const event& e) { check(cudaStreamWaitEvent(stream_, e.native(), 0), "cudaStreamWaitEvent"); }
     void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
         check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");

@@ -6,7 +6,7 @@
 
 namespace optpipe::libtorch {
 
-/// Whether this thread casts operations on one kind of device automatically, and to which type.
+/// This thread's autocast setting for one kind of device: on or off, and the type.
 struct autocast_state {
     at::DeviceType device = at::kCPU;
     bool is_enabled = false;

@@ -61,8 +61,7 @@ inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     return order;
 }
 
-/// Finds the weights that branch off at each node that leads to the input, and the weights below each root that doesn't
-/// lead to the input. Nodes must be visited in topological order.
+/// Finds the weights below each branch of `weight_branches`. Nodes must be visited in topological order.
 class branch_search {
 public:
     explicit branch_search(const Node* entry) : entry_{entry} {}

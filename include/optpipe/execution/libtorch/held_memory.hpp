@@ -21,10 +21,9 @@ namespace optpipe::libtorch {
 
 namespace detail {
 
-/// If `last_use` is the last user of memory that another lane allocated, returns the kind of operation that allocated
-/// the memory. Returns nothing if `last_use` uses only memory of its own lane. A forward allocates a stash, and an
-/// offload copies the stash to memory that the offload allocates. A reload copies the stash back to memory that the
-/// reload allocates, and a backward reads this memory.
+/// Returns the kind of operation that allocates the memory last used by `last_use`. Returns nothing if `last_use` uses
+/// only memory of its own lane. An offload reads memory of a forward, and a reload reads memory of an offload. A
+/// backward reads memory of a reload.
 [[nodiscard]] inline std::optional<operation_kind> allocator_for(operation_kind last_use) {
     switch (last_use) {
     case operation_kind::offload: return operation_kind::forward;
@@ -38,11 +37,11 @@ namespace detail {
     return std::nullopt;
 }
 
-/// A binary search for the first task of a lane that starts after `user` has ended. `user` is a task of another lane.
-/// All later tasks of the lane also start after `user` has ended.
+/// Finds the first task of a lane that starts after `user` has ended, by binary search. `user` is a task of another
+/// lane. All later tasks of the lane also start after `user` has ended.
 class first_task_after {
 public:
-    /// `tasks` has the positions of the lane's tasks in the program, and must outlive this object.
+    /// `tasks` has the positions of the lane's tasks, and must outlive this object.
     first_task_after(std::size_t user, const std::vector<std::size_t>& tasks)
         : user_{user}, tasks_{&tasks}, end_{tasks.size()} {
         begin_ = static_cast<std::size_t>(std::upper_bound(tasks.begin(), tasks.end(), user) - tasks.begin());
@@ -70,7 +69,7 @@ private:
     std::size_t begin_ = 0, end_;
 };
 
-/// Advances all searches together, because the graph answers many questions as fast as one question.
+/// Advances all searches together, because the graph answers many questions at once.
 inline void find_all(std::vector<first_task_after>& searches, const program_graph& graph) {
     std::vector<first_task_after*> open;
     for (auto& each : searches)
@@ -89,9 +88,9 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
 
 } // namespace detail
 
-/// For each operation, the last users of memory that can be freed when the operation starts. The freed memory belongs
-/// to the operation's lane, and the last users have certainly ended. Each last user is listed once, for the earliest
-/// operation that can use the freed memory.
+/// Lists, for each operation, the last users of memory that can be freed at its start. The freed memory belongs to the
+/// operation's lane, and the last users have certainly ended. Each last user is listed once, at the earliest possible
+/// operation.
 [[nodiscard]] inline std::map<operation, std::vector<operation>> memory_freed_before(const rank_program& p) {
     const auto is_task = [](const instruction& i) {
         return i.kind == instruction_kind::compute || i.kind == instruction_kind::copy;
@@ -116,18 +115,18 @@ inline void find_all(std::vector<first_task_after>& searches, const program_grap
     return freed;
 }
 
-/// Memory of stashes for asynchronous lanes, such as CUDA streams. LibTorch's allocator gives freed memory to the next
-/// tensor of the same lane, even if other lanes still use the memory. Memory whose last user is a task of another lane
-/// is held back. The memory is freed when the allocating lane starts a task that runs after the last user, according to
-/// the program's markers. No lane and no thread waits for memory to become free.
+/// Memory of stashes for asynchronous lanes, such as CUDA streams. LibTorch's allocator reuses freed memory in the same
+/// lane, even if other lanes still use it. Memory whose last user is a task of another lane is held back. The
+/// allocating lane frees the memory at its first task after the last user. No lane and no thread waits for memory to
+/// become free.
 ///
-/// Each lane has memory of its own, so LibTorch may take more memory than planned. The additional memory can be as
-/// large as all stashes that are reloaded at the same time.
+/// Each lane has memory of its own, so LibTorch may take more memory than planned. The excess can reach the size of all
+/// stashes reloaded at the same time.
 ///
-/// Host memory isn't tied to a lane, so other threads could reuse freed host memory too early. Until the end of the
-/// step, the rank keeps freed host memory for its own later offloads.
+/// Host memory has no lane, so other threads could reuse it too early. The rank keeps freed host memory for its own
+/// offloads until the step ends.
 ///
-/// All calls come from the thread that issues the tasks, but autograd's thread may call `retire`, too.
+/// All calls come from the issuing thread; autograd's thread may also call `retire`.
 class held_memory : public stash_memory {
 public:
     explicit held_memory(const rank_program& p) : freed_before_{memory_freed_before(p)} {}
@@ -154,8 +153,7 @@ public:
                     spare_[memory.numel()].push_back(std::move(memory));
         }
     }
-    /// Holds the memory whose last user is `op`. Memory that a tensor still uses after a computation is kept until the
-    /// end of the step.
+    /// Holds the memory whose last user is `op`. Memory that a tensor still uses is kept until the end of the step.
     void end(const operation& op) override {
         for (auto& memory : take_retired())
             if (is_transfer(op.kind) || memory.use_count() == 1)
@@ -183,7 +181,7 @@ private:
     /// Indexed by the operation that used the memory last.
     std::map<operation, std::vector<c10::Storage>> held_{};
     std::map<operation, std::vector<at::Tensor>> held_host_{};
-    /// Host memory that no task uses any longer, indexed by its size in bytes.
+    /// Unused host memory, by size in bytes.
     std::map<std::int64_t, std::vector<at::Tensor>> spare_{};
     std::vector<at::Tensor> retired_host_{};
     std::vector<c10::Storage> kept_{};

@@ -51,7 +51,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     }
     return result;
 }
-/// The result is at least `least`, because an operation takes some time, however short.
+/// The result is at least `least`.
 [[nodiscard]] inline duration in_milliseconds(double seconds) {
     constexpr double least = 1e-6;
     return duration{std::max(least, 1e3 * seconds)};
@@ -60,8 +60,8 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
 
 } // namespace detail
 
-/// Measures one stage of a model: its forward, its backwards for the input and for the weights, the bytes that it
-/// saves, its recomputations and its transfers. The model's gradients and buffers don't change.
+/// Measures a stage's forward, backwards, saved bytes, recomputations and transfers. The model's gradients and buffers
+/// don't change.
 [[nodiscard]] inline measured_stage measure_stage(const training& model, stage s, const tensors& inputs,
                                                   const measuring_options& how = {}) {
     constexpr std::size_t first_recomputed = 2; // `keep` and `offload` come first
@@ -99,8 +99,8 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     return result;
 }
 
-/// Measures a stage that is neither the first nor the last of its model. Only the stage's module is needed.
-/// `recomputed` has the same meaning as in `training`.
+/// Measures a stage that is neither the first nor the last. Only the stage's module is needed. `recomputed` has the
+/// same meaning as in `training`.
 [[nodiscard]] inline measured_stage measure_stage(const stage_module& module, const tensors& inputs,
                                                   std::map<std::string, std::vector<std::string>> recomputed = {},
                                                   const measuring_options& how = {}) {

@@ -15,13 +15,13 @@
 
 namespace optpipe::libtorch {
 
-/// Waits until a device has finished the work in this thread's current stream. Returns at once for a CPU.
+/// Waits for a device's work in this thread's current stream. Returns at once for a CPU.
 inline void synchronize(at::Device with) {
     if (with.is_cpu()) return;
     const c10::impl::VirtualGuardImpl guard{with.type()};
     guard.synchronizeStream(guard.getStream(with));
 }
-/// Makes LibTorch return its unused memory to all devices of the same type as `to`.
+/// Makes LibTorch return unused memory to all devices of the type of `to`.
 inline void return_unused_memory(at::Device to) {
     if (!to.is_cpu()) at::getDeviceAllocator(to.type())->emptyCache();
 }
@@ -56,9 +56,8 @@ private:
     std::size_t now_ = 0, most_ = 0;
 };
 
-/// The memory of a rank's stashes. Counts the bytes that the stashes take, and copies stashes between the device and
-/// the host. In this base class, a copy has ended when `copy` returns, and memory is freed as soon as no tensor uses
-/// it.
+/// The memory of a rank's stashes. Counts the bytes of stashes, and copies stashes between device and host. In this
+/// base class, `copy` is synchronous, and memory is freed with its last tensor.
 class stash_memory {
 public:
     stash_memory() = default;
@@ -76,7 +75,7 @@ public:
     virtual void retire(c10::Storage) {}
     /// Takes over a result of `on_host`. The current task is the last user of this memory.
     virtual void retire_host(at::Tensor) {}
-    /// Called before the task of an operation, on the thread that runs the task. `end` is called after the task.
+    /// Called before an operation's task, on the task's thread. `end` is called after the task.
     virtual void begin(const operation&) {}
     virtual void end(const operation&) {}
     /// Called when all tasks of a step have ended, and after each rehearsal.
@@ -86,8 +85,8 @@ public:
 };
 
 /// Memory of one or several saved tensors, on the device or on the host. The meters count a block while it exists.
-/// Workspace is memory that a backward restores for its own use. Workspace isn't counted until `count` is called,
-/// because no plan includes it.
+/// Workspace is memory that a backward restores for its own use. Workspace counts only after a call of `count`, because
+/// no plan includes workspace.
 class block {
 public:
     block(c10::Storage storage, stash_memory& memory, bool is_counted)

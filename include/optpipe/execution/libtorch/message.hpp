@@ -16,7 +16,7 @@ namespace optpipe::libtorch {
 
 namespace detail {
 
-/// Returns a tensor of bytes that views the memory at `data`, but doesn't own this memory.
+/// Returns a view of the memory at `data` as a tensor of bytes.
 inline at::Tensor bytes_at(const void* data, std::size_t bytes, at::Device on) {
     return at::for_blob(const_cast<void*>(data), {static_cast<std::int64_t>(bytes)})
         .options(at::TensorOptions{at::kByte}.device(on))
@@ -30,10 +30,9 @@ inline at::Tensor bytes_of(const at::Tensor& dense) {
 
 } // namespace detail
 
-/// The layout of a message that carries the tensors between two stages. The tensors lie one after the other, without
-/// gaps. After the last tensor, there is one byte per tensor. In host memory, the byte tells whether the tensor is
-/// defined. A device sends undefined gradients as zeros, because the host would have to wait for the byte. The messages
-/// of all microbatches have the same size.
+/// The layout of a message that carries the tensors between two stages. The tensors follow each other without gaps.
+/// After the last tensor, there is one byte per tensor. In host memory, the byte tells whether the tensor is defined.
+/// On a device, undefined gradients are sent as zeros. The messages of all microbatches have the same size.
 class message_layout {
 public:
     message_layout() = default;
@@ -48,8 +47,8 @@ public:
 
     [[nodiscard]] std::size_t bytes() const { return bytes_ + slots_.size(); }
 
-    /// `on` is the device of the message. Throws `error` if the message is too small, or if types or sizes of the
-    /// values differ from the layout.
+    /// `on` is the device of the message. Throws `error` if the message is too small, or if the values don't fit the
+    /// layout.
     void write(const tensors& values, std::span<std::byte> to, at::Device on) const {
         check_room(to.size());
         if (values.size() != slots_.size()) throw other_tensors();
@@ -109,7 +108,7 @@ private:
 };
 
 /// The size in bytes of a message with tensors like those in `like`, for `lowering_options`. The size is a multiple of
-/// 256, so that devices copy messages fast.
+/// 256, for fast copies on devices.
 [[nodiscard]] inline std::size_t message_bytes(const tensors& like) {
     constexpr std::size_t alignment = 256;
     return (message_layout{like}.bytes() + alignment - 1) / alignment * alignment;

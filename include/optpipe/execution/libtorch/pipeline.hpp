@@ -27,12 +27,11 @@ namespace optpipe::libtorch {
 
 /// Options for running a pipeline.
 struct pipeline_options {
-    /// Number of bytes per unit of memory, as in `lowering_options`, for the report.
+    /// Bytes per unit of memory in the report, as in `lowering_options`.
     double bytes_per_unit = 1.0;
     /// Duration of the problem's unit of time, for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
-    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned even on a fast
-    /// machine.
+    /// Whether each operation takes at least its planned time. If true, a step takes as long as planned.
     bool paced = false;
     std::chrono::nanoseconds patience = std::chrono::minutes{1};
 };
@@ -45,7 +44,7 @@ struct step_result {
     schedule measured;
 };
 
-/// Runs the ranks of a pipeline as threads of this process, with one thread for each lane.
+/// Runs the ranks of a pipeline in this process, with one thread per lane.
 class thread_ranks : public threads::cluster {
 public:
     thread_ranks(const problem& p, const training&, const pipeline_options& how)
@@ -53,17 +52,15 @@ public:
 };
 
 /// Trains a model according to a plan. Gradients are added to those already in the parameters. The caller's optimizer
-/// runs between two steps. `Ranks` is `thread_ranks`, or `cuda_ranks` of `libtorch/cuda/pipeline.hpp`, and has the
-/// executor and the control channel of each rank.
+/// runs between two steps. `Ranks` is `thread_ranks`, or `cuda_ranks` of `libtorch/cuda/pipeline.hpp`.
 ///
-/// Stages that draw random numbers take turns, because they share random generators. For bitwise repeatable
-/// sums on CPUs, call `at::set_num_threads(1)` before the first step.
+/// Stages that draw random numbers take turns at the shared generators. For bitwise repeatable sums on CPUs, first call
+/// `at::set_num_threads(1)`.
 template <class Ranks> class basic_pipeline {
 public:
-    /// Rehearses each stage once with each storage option that the plan uses for it. `p` and `model` must outlive the
-    /// pipeline. Throws `error` if the problem isn't plain, if the model and the problem have different numbers of
-    /// stages, or if the plan splits backwards although the model can't. Throws `input_error` if the programs have
-    /// errors.
+    /// Rehearses each stage once per storage option of the plan. `p` and `model` must outlive the pipeline. Throws
+    /// `error` if the problem isn't plain. Throws `error` if the model has another number of stages, or can't split
+    /// backwards as planned. Throws `input_error` if the programs have errors.
     basic_pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, model_{model}, how_{how}, ranks_{p, checked(p, programs, model), how},
           members_(p.graph.ranks()) {
@@ -117,8 +114,8 @@ private:
         detail::check_training(p, programs, model);
         return model;
     }
-    /// Waits for the work in this thread's current streams, such as the optimizer's work. The ranks' threads use other
-    /// streams, which don't wait for this thread's streams.
+    /// Waits for work in this thread's current streams, such as the optimizer's. The ranks' own streams don't wait for
+    /// this thread's streams.
     void await_caller() const {
         for (const auto& each : model_.stages)
             synchronize(device_of(each));

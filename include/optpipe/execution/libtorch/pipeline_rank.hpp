@@ -34,10 +34,10 @@
 
 namespace optpipe::libtorch {
 
-/// Options for lowering a plan whose problem measures memory in bytes, as `measured_problem` does. Sizes aren't
-/// rounded, because LibTorch allocates the memory. If ranks are processes or on GPUs, pass the result of the function
-/// `message_bytes`. If ranks are threads on CPUs, pass 0, because such ranks hand tensors on directly and their
-/// messages have no bytes. `how` has the defaults of the transport, such as `nccl::lowering_defaults()`.
+/// Lowering options for a plan with memory in bytes, as from `measured_problem`. Sizes aren't rounded, because LibTorch
+/// allocates the memory. If ranks are processes or on GPUs, pass the result of the function `message_bytes`. For ranks
+/// that are threads on CPUs, pass 0, because their messages have no bytes. `how` has the defaults of the transport,
+/// such as `nccl::lowering_defaults()`.
 [[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0, lowering_options how = {}) {
     how.bytes_per_unit = 1.0;
     how.alignment = 1;
@@ -96,16 +96,16 @@ struct rank_step {
 /// One rank of a pipeline. Gradients are added to those already in the parameters. The caller's optimizer runs between
 /// two steps.
 ///
-/// With MPI, each process has one `pipeline_rank`. Pass `member.executor()` as `on`, and `member.control()` as
+/// With MPI, each process has one `pipeline_rank`. With MPI, pass `member.executor()` as `on` and `member.control()` as
 /// `channel`. A process only needs the modules of its own stages. In `training::stages`, entries of other ranks' stages
 /// may be empty. If `libtorch/cuda/lanes.hpp` is included, `on` may be a CUDA executor.
 template <class Base> class pipeline_rank {
 public:
-    /// Rehearses each stage once with each storage option that the plan uses for it. All ranks must call this
-    /// constructor at the same time, because each rank passes its outputs to the next. A rank waits for its inputs
-    /// until the time limit of the channel. `p`, `model` and `on` must outlive the object. Throws `error` if the
-    /// problem isn't plain, if the model and the problem have different numbers of stages, if the plan splits backwards
-    /// although the model can't, or if messages have no bytes. Throws `input_error` if the programs have errors.
+    /// Rehearses each stage once per storage option of the plan. All ranks must call this constructor together, because
+    /// each rank passes its outputs on. A rank waits for its inputs for at most the channel's time limit. `p`, `model`
+    /// and `on` must outlive the object. Throws `error` if the problem isn't plain, or if messages have no bytes.
+    /// Throws `error` if the model has another number of stages, or can't split backwards as planned. Throws
+    /// `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how = {}) try
         : pipeline_rank{

@@ -19,8 +19,8 @@ namespace optpipe::libtorch {
 }
 
 /// Sets the state of a device's default random generator, and restores the old state at the end. Only one
-/// `random_scope` of a process is active at a time. Ranks that are threads share the generator of a device, so stages
-/// that draw random numbers take turns.
+/// `random_scope` of a process is active at a time. Ranks that are threads share a device's generator, so their stages
+/// take turns.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)
@@ -42,9 +42,9 @@ public:
     random_scope& operator=(const random_scope&) = delete;
 
 private:
-    /// All devices of the process share one lock, so only one stage at a time draws random numbers. The lock is
-    /// recursive, because a thread may recompute during its own forward. A recomputation on autograd's thread during a
-    /// forward would be a deadlock.
+    /// One lock serves all devices, so only one stage at a time draws random numbers. The lock is recursive, because a
+    /// thread may recompute during its own forward. A recomputation on autograd's thread during a forward would be a
+    /// deadlock.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

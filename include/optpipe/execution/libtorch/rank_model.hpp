@@ -37,9 +37,9 @@
 
 namespace optpipe::libtorch {
 
-/// Losses, activations and gradients, indexed by the operation that computes them. Activations and gradients are in the
-/// table only if they are handed on without a message, or if messages have no bytes. The ranks of a `pipeline` share a
-/// table. A rank may be one step ahead of its neighbour, so the oldest value of an operation is taken first.
+/// Losses, activations and gradients, indexed by the operation that computes them. Holds activations and gradients only
+/// if no message with bytes carries them. The ranks of a `pipeline` share a table. The oldest value of an operation is
+/// taken first, because a rank may be one step ahead.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -73,11 +73,10 @@ struct rank_options {
     std::optional<clock_time> pace{};
 };
 
-/// Properties of a type of lane. `scope{lane}` makes LibTorch put its work into the lane while the scope exists. If
-/// `is_host` is true, a lane's calls return only when their work is done, and messages are in host memory. If `is_host`
-/// is false, a lane's calls only put work into a stream of the stage's device, and messages are on the device.
-/// `make_memory(program)` returns the memory of the rank's stashes. `device_of(executor)` returns the device on which
-/// the stages must be, and is needed only if `is_host` is false.
+/// Properties of a type of lane. `scope{lane}` makes LibTorch work in the lane while the scope exists. If `is_host`,
+/// calls return when their work is done, and messages are in host memory. If not `is_host`, calls only put work into a
+/// stream, and messages are on the device. `make_memory(program)` returns the memory of the rank's stashes.
+/// `device_of(executor)` returns the device of the stages, and is needed only without `is_host`.
 template <class Lane> struct lane_traits;
 template <> struct lane_traits<threads::lane> {
     struct scope {
@@ -158,7 +157,7 @@ public:
         });
     }
 
-    /// See `stage_runner::rehearse`. Must be called before the first step for each storage option that will be used.
+    /// See `stage_runner::rehearse`. Must be called for each storage option before the first step.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         auto& runner = *runners_.at(s);
         auto done = runner.rehearse(inputs, how);
@@ -167,8 +166,8 @@ public:
         if (!runner.is_last()) between_[s] = message_layout{done.outputs};
         return done;
     }
-    /// Starts a step, and discards the losses of the previous step. Waits until the devices have finished earlier work
-    /// in this thread's current streams, such as the optimizer step.
+    /// Starts a step, and discards the losses of the previous step. Waits for earlier work in this thread's current
+    /// streams, such as the optimizer step.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
@@ -200,7 +199,7 @@ private:
     template <class Task> static operation operation_of(operation_kind kind, const Task& t) {
         return {t.stage, kind, t.microbatch, t.storage};
     }
-    /// Runs the work of an operation, and shows it as a range in PyTorch's profiler.
+    /// Runs an operation's work, as a range in PyTorch's profiler.
     template <class Lane, class Work> void run(Lane& on, const operation& op, const Work& work) const {
         RECORD_USER_SCOPE("PP:" + to_string(op));
         const auto start = std::chrono::steady_clock::now();
@@ -214,7 +213,7 @@ private:
         for (const auto& [s, runner] : runners_)
             synchronize(runner->device());
     }
-    // The lock is needed, because the compute lane makes and destroys cells while copy lanes look for cells.
+    // The lock protects the cells, which several lanes use.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});

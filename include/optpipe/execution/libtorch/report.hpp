@@ -17,7 +17,7 @@ struct rank_bytes {
     optpipe::rank rank{};
     planned_bytes device{}, host{};
 };
-/// The sizes of a stash on the device: after its forward, its recomputation, and its input gradient.
+/// Bytes of a stash on the device after forward, recomputation and input gradient.
 struct stash_bytes {
     optpipe::stage stage{};
     std::string option{};
@@ -26,11 +26,11 @@ struct stash_bytes {
 /// The measured and planned sizes of the saved tensors.
 struct stash_report {
     std::vector<rank_bytes> ranks;
-    /// One entry per stage and storage option that the plan uses.
+    /// One entry per stage and storage option of the plan.
     std::vector<stash_bytes> stashes;
 };
 
-/// A text with one line for each rank, and one for each stage and storage option.
+/// Returns one line per rank, and one per stage and storage option.
 [[nodiscard]] inline std::string describe(const stash_report& of) {
     const auto both = [](const planned_bytes& each) {
         return std::to_string(each.measured) + " of " + std::to_string(each.planned);

@@ -10,7 +10,7 @@
 
 namespace optpipe::libtorch {
 
-/// Decides what autograd holds in place of each tensor that it saves for a backward.
+/// Decides what autograd stores in place of a saved tensor.
 class tensor_saver {
 public:
     virtual ~tensor_saver() = default;
@@ -23,13 +23,12 @@ namespace detail {
 /// The saver that is active in this thread. If null, autograd holds the tensors themselves.
 inline thread_local tensor_saver* active_saver = nullptr;
 
-/// An autograd engine that supplies saved-tensor hooks. Without this engine, LibTorch only accepts hooks that are
-/// Python objects.
+/// An autograd engine that supplies saved-tensor hooks. LibTorch alone accepts only Python objects as hooks.
 struct saving_engine final : torch::autograd::Engine {
     std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
         return active_saver ? active_saver->hooks() : nullptr;
     }
-    /// This object is never destroyed, and neither is LibTorch's own engine, because their threads may outlive `main`.
+    /// Never destroyed, because the engine's threads may outlive `main`.
     static Engine& instance() {
         static auto& only = *new saving_engine;
         return only;
@@ -48,7 +47,7 @@ inline void install_saving_engine() {
     torch::autograd::set_default_engine_stub(&detail::saving_engine::instance);
 }
 
-/// While this object exists, autograd uses the saver `by` in this thread.
+/// Makes autograd use the saver `by` in this thread while this object exists.
 class saving_scope {
 public:
     explicit saving_scope(tensor_saver* by) : outer_{detail::active_saver} { detail::active_saver = by; }

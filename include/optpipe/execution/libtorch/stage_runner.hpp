@@ -42,11 +42,11 @@ struct stash_option {
     return option;
 }
 
-/// The state of one microbatch on a stage, from its forward to the end of its backward.
+/// The state of one microbatch on a stage, from forward to backward.
 struct cell {
     explicit cell(std::unique_ptr<stash> own) : saved{std::move(own)} {}
 
-    /// The stash is declared before all members that hold the graph, because it must outlive the graph.
+    /// Declared first, because the stash must outlive the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
     /// The autograd edges of the outputs. Edges of outputs without gradient are invalid.
@@ -63,8 +63,7 @@ struct cell {
     std::vector<deferred_gradients> deferred{};
 };
 
-/// Measurements of one microbatch: the duration of each operation in seconds, and the bytes on the device after the
-/// operation.
+/// One microbatch's measurements: seconds per operation, and bytes on the device afterwards.
 struct rehearsal {
     struct of_operation {
         double seconds = 0.0;
@@ -104,13 +103,13 @@ public:
 
     struct forward_result {
         std::unique_ptr<cell> now;
-        /// On the last stage, this is the loss.
+        /// The outputs of the last stage are the loss.
         tensors outputs;
     };
     [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);
     /// Returns the gradients of the inputs. An entry is undefined if its input has no gradient.
     [[nodiscard]] tensors backward(cell& now, const tensors& gradients);
-    /// Returns the gradients of the inputs. The first stage has no input gradients, so it leaves all work to W.
+    /// Returns the gradients of the inputs. The first stage leaves all work to W.
     [[nodiscard]] tensors backward_input(cell& now, const tensors& gradients);
     void backward_weight(cell& now);
     /// The gradients with which the backward of the last stage starts.
@@ -118,8 +117,8 @@ public:
         return {at::full_like(outputs.front(), 1.0 / static_cast<double>(place_.microbatches))};
     }
 
-    /// Runs one microbatch and discards its gradients. Finds out which saved tensors W needs, and whether the stage
-    /// draws random numbers. If backwards can't be split, `backward_input` has the measurements of the full backward.
+    /// Runs one microbatch and discards its gradients. Finds which saved tensors W needs, and whether the stage draws
+    /// random numbers. If backwards can't be split, `backward_input` has the measurements of the full backward.
     /// `inputs` may be on a device other than the stage's.
     rehearsal rehearse(const tensors& inputs, storage_index how);
 
@@ -155,7 +154,7 @@ private:
     stash::weight_addresses weights_{};
     at::Device device_;
     at::Tensor anchor_{};
-    /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
+    /// Keys of the saved tensors that W needs, per rehearsed storage option.
     std::map<storage_index, saved_keys> needed_by_weight_{};
     /// Whether the stage draws random numbers. Empty before the first rehearsal.
     std::optional<bool> draws_random_{};
@@ -233,9 +232,8 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
     return std::move(now.input_gradients);
 }
 
-/// Computes the gradients of the inputs, and the gradients of weights that are used in several places. Stores in
-/// `arrived` the gradients at the nodes where weights branch off. The result has one edge for each gradient in
-/// `arrived`, in the same order.
+/// Computes gradients of the inputs, and of weights used in several places. Stores in `arrived` the gradients at the
+/// nodes where weights branch off. The result has one edge per gradient in `arrived`, in order.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
     auto [branches, shared] = branches_of(now.roots, now.entry.get());

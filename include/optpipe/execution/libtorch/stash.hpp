@@ -63,17 +63,17 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 
 class recomputed_part;
 
-/// The tensors that autograd saves in the forward of one microbatch on a stage. Autograd owns the saved memory, and
-/// frees this memory during the backward, as without a stash. The stash only has weak pointers to saved memory. Only
-/// one task at a time may use a stash. The stash must outlive the graph.
+/// The tensors that autograd saves for one microbatch on a stage. Autograd owns the saved memory, and frees it during
+/// the backward. The stash only has weak pointers to saved memory. Only one task at a time may use a stash. The stash
+/// must outlive the graph.
 class stash final : public tensor_saver {
 public:
-    /// The addresses of tensors that a stage owns, which don't count as part of the stash.
+    /// Addresses of a stage's own tensors, which aren't part of the stash.
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed` has the names of the parts to recompute. `needed_by_weight` has the keys of the tensors that W
-    /// needs, and is null until they are known. `draws_random` tells whether the forward may draw random numbers. All
-    /// arguments except `draws_random` must outlive the stash.
+    /// needs, or is null if unknown. `draws_random` tells whether the forward may draw random numbers. All arguments
+    /// except `draws_random` must outlive the stash.
     stash(stash_memory& memory, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
         : memory_{memory}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
@@ -96,8 +96,8 @@ public:
     /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves a share of the stash (0 to 1) to the host, rounded up to complete blocks. Blocks that W needs move before
-    /// other blocks, and larger blocks move before smaller ones.
+    /// Moves a share (0 to 1) of the stash to the host, rounded up to blocks. Blocks that W needs move first, then
+    /// larger blocks before smaller ones.
     void move_to_host(double share);
     void move_to_device();
 
@@ -134,8 +134,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The saved tensors of a recomputed part of a stage. The tensors are dropped after the part's forward, and recomputed
-/// from the part's inputs with the same random state and autocast.
+/// The saved tensors of a recomputed part of a stage. The tensors are recomputed from the part's inputs, with the same
+/// random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)
@@ -189,9 +189,9 @@ private:
     std::optional<std::vector<item_pointer>> items_;
 };
 
-/// Runs a part of a stage's forward that storage options may recompute. `forward` returns a tensor. If the microbatch's
-/// storage option recomputes the part `name`, the part's saved tensors are dropped after the forward. If the option
-/// doesn't recompute this part, `part` only calls `forward`.
+/// Runs a part of a stage's forward that storage options may recompute. `forward` returns a tensor. If the storage
+/// option recomputes the part `name`, its saved tensors are dropped after the forward. If the option doesn't recompute
+/// this part, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);
@@ -279,7 +279,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // Blocks are listed in the order of the saved tensors, because the order of addresses differs between runs.
+    // Blocks are in the order of the saved tensors, because addresses differ between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {

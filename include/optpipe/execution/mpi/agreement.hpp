@@ -16,11 +16,10 @@ namespace optpipe::mpi {
 /// Makes all ranks end a run together, whether or not the run was successful.
 ///
 /// A rank that fails reports its failure to rank 0. The first report that rank 0 receives is the verdict on the run.
-/// Rank 0 sends the verdict to all ranks. Each rank confirms the verdict, cancels or completes its running messages,
-/// and reports that it is done. A rank that leaves without a failure also reports that it is done. When all ranks are
-/// done, or after the time limit `patience`, rank 0 announces the end of the run, and names the ranks that haven't
-/// answered. If rank 0 itself is gone, the other ranks stop waiting after twice the time limit. Only one thread at a
-/// time may use an agreement.
+/// Rank 0 sends the verdict to all ranks. Each rank confirms the verdict, ends its messages, and reports that it is
+/// done. Rank 0 announces the end when all ranks are done or `patience` has passed, and names the missing ranks.
+/// Without rank 0, the other ranks stop waiting after twice the time limit. Only one thread at a time may use an
+/// agreement.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -38,7 +37,7 @@ public:
         board_.send(optpipe::rank{0}, n);
         begin_to_end();
     }
-    /// Announces that none of this rank's messages is still running, and that this rank won't send or receive any more.
+    /// Announces that this rank has no running messages, and starts no more.
     void done() {
         if (done_[self()]) return;
         done_[self()] = true;
@@ -52,24 +51,23 @@ public:
             take(came->from, came->what);
             moved = true;
         }
-        const auto now = std::chrono::steady_clock::now(); // one instant for two decisions: whether to close the run,
-                                                           // and whether the time limit is over
+        const auto now = std::chrono::steady_clock::now(); // one instant for closing the run and for the time limit
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// To be called if even notices can't be sent or received any more.
+    /// Called once notices can't be sent or received any more.
     void give_up() {
         over_ = true;
         missing_ = "no notices";
     }
 
-    /// The error that ended the run. Empty if the run has no error, or if this rank doesn't know the error yet.
+    /// The error that ended the run. Empty if the run has no error, or this rank doesn't know the error yet.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// A list, as text, of the ranks that didn't answer at the end, or that still have running messages. May be empty.
+    /// Names the ranks that didn't answer or still have running messages. May be empty.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -81,7 +79,7 @@ private:
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
     /// Whether rank 0 has received all notices that it can expect. A rank that is done may still confirm a verdict. A
-    /// notice that hasn't been received could reach a later communicator to which MPI gives the same identity.
+    /// late notice could reach a later communicator with the same identity.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

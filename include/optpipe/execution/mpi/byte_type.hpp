@@ -11,7 +11,7 @@
 namespace optpipe::mpi {
 
 /// A datatype and a count that together describe `bytes` bytes. A count of single bytes in MPI would be limited to 2
-/// GiB. The type may be destroyed as soon as the MPI call that takes it has returned.
+/// GiB. The type may be destroyed once the MPI call has returned.
 class byte_type {
 public:
     static constexpr std::size_t largest_count = std::numeric_limits<int>::max();

@@ -30,9 +30,8 @@ inline void hand_over(const communicator& by, int peer, bool sends, std::int64_t
 
 } // namespace detail
 
-/// The time at which rank 0 called this function, converted to the clock of the calling rank. Each rank exchanges
-/// several messages with rank 0. The error of a rank's result is at most half of the shortest round trip. All ranks
-/// must call `common_begin` together.
+/// The time of rank 0's call, on the clock of the calling rank. Each rank exchanges several messages with rank 0. The
+/// error of a rank's result is at most half of the shortest round trip. All ranks must call `common_begin` together.
 [[nodiscard]] inline std::chrono::steady_clock::time_point common_begin(const communicator& by,
                                                                         std::chrono::milliseconds patience) {
     using clock = std::chrono::steady_clock;

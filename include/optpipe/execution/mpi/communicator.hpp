@@ -12,8 +12,8 @@
 
 namespace optpipe::mpi {
 
-/// A duplicate of another communicator. The duplicate returns errors instead of ending the job, and carries only
-/// messages of this library.
+/// A duplicate of another communicator. The duplicate returns errors instead of ending the job, and carries only this
+/// library's messages.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -51,9 +51,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free the communicator. May be called only if all ranks have agreed that no messages are
-    /// still running. A message that is still running could reach a later communicator to which MPI gives the same
-    /// identity.
+    /// Makes the destructor free the communicator. Call this function only when all ranks agree that no messages are
+    /// running. A running message could reach a later communicator with the same identity.
     void free_at_end() { frees_ = true; }
 
 private:

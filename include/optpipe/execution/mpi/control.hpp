@@ -17,17 +17,17 @@
 
 namespace optpipe::mpi {
 
-/// One rank's control channel over MPI. Some executors, such as NCCL's, can't tell other processes of failures, and use
-/// a `control` to do so (`cuda::options::failures`). A `member` already has a control channel.
+/// One rank's control channel over MPI. NCCL's executor reports failures to other processes through a `control`
+/// (`cuda::options::failures`). A `member` already has a control channel.
 ///
-/// The caller keeps the communicator. This class duplicates the communicator, and sends nothing on the original. All
-/// processes of the communicator must construct and destroy their `control` at the same time. The destructor waits for
-/// the other processes for at most `patience`. A rank that leaves by an exception ends the run of all ranks. Other
-/// ranks notice the loss of a process when they wait for a minimum (`minimum`), or for a text from that process.
+/// The caller keeps the communicator. This class sends only on a duplicate of the communicator. All processes must
+/// construct and destroy their `control` at the same time. The destructor waits for the other processes for at most
+/// `patience`. A rank that leaves by an exception ends the run of all ranks. Other ranks notice a lost process in
+/// `minimum`, or when they wait for its text.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}
-    /// Tells the session if a rank is lost, so that the session doesn't wait for that rank.
+    /// Reports lost ranks to the session, which then doesn't wait for them.
     explicit control(session& of, const options& how = {}) : control{of.world(), how, &of} {}
     control(const control&) = delete;
     control& operator=(const control&) = delete;

@@ -21,9 +21,9 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel. Letters use the same communicator as notices, but a different
-/// tag. Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only
-/// when the letter has been received.
+/// Carries the letters of this rank's control channel. Letters and notices share a communicator, but differ in the tag.
+/// Only the thread that calls MPI may use this class. Sends are synchronous: the send of a letter completes only when
+/// the letter has been received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}
@@ -51,8 +51,8 @@ public:
     }
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
-    /// Discards all letters that still arrive, until every rank has received all letters sent to it. All ranks must
-    /// call this function once no rank sends new letters. Returns whether all letters were received in time.
+    /// Discards arriving letters until every rank has received all its letters. All ranks must call this function once
+    /// no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;

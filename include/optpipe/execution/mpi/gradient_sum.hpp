@@ -23,8 +23,8 @@ namespace optpipe::mpi {
 /// function `reduce` of a stage model can call a `gradient_sum`. The calls come from a lane's thread, so MPI must be
 /// initialised with MPI_THREAD_MULTIPLE.
 ///
-/// All processes must construct and destroy their `gradient_sum` at the same time. This class duplicates the
-/// communicator, and sends nothing on the original.
+/// All processes must construct and destroy their `gradient_sum` at the same time. This class sends only on a duplicate
+/// of the communicator.
 class gradient_sum {
 public:
     /// `patience` is the time limit for each wait for other replicas. `patience` must be longer than a step.
@@ -78,7 +78,7 @@ private:
 
     communicator among_;
     std::chrono::milliseconds patience_;
-    /// False while a sum is running, and after a sum that didn't end.
+    /// False during a sum, and after a sum that didn't end.
     bool healthy_ = true;
 };
 

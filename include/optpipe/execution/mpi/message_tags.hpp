@@ -7,12 +7,12 @@
 
 namespace optpipe::mpi {
 
-/// Makes the tag of a message from the operation that produces the message. Messages match by their order alone, and
-/// the tag only serves to check that the right message arrived. All messages of an operation have the same tag. If MPI
-/// allows few tags, operations that are far apart may share a tag.
+/// Makes the tag of a message from the operation that produces the message. Messages match by their order; the tag only
+/// checks that the right message arrived. All messages of an operation have the same tag. If MPI allows few tags,
+/// operations that are far apart may share a tag.
 class message_tags {
 public:
-    /// `largest` is the largest tag that MPI allows, which is at least 32767.
+    /// `largest` is MPI's largest tag, at least 32767.
     explicit message_tags(int largest) {
         const int bits = static_cast<int>(std::bit_width(static_cast<unsigned>(largest) + 1U)) - 1 - kind_bits;
         microbatch_bits_ = bits * 3 / 5;

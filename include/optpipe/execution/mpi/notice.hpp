@@ -25,8 +25,7 @@ struct notice {
         verdict = 'v', ///< from rank 0: the failure that ended the run
         heard = 'h',   ///< to rank 0: the verdict was received
         done = 'd',    ///< to rank 0: this rank has no running messages any longer
-        over = 'o',    ///< from rank 0: no rank has running messages any longer; `reason` lists the ranks that haven't
-                       ///< answered
+        over = 'o',    ///< from rank 0: the run is over; `reason` lists the ranks that haven't answered
     };
     kind_type kind = kind_type::done;
     optpipe::rank where{};

@@ -11,9 +11,8 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// Time limit when a rank waits for another rank: for a message, in the control channel, in the constructor of
-    /// `member`, and at the end of a run. In the control channel, all ranks except rank 0 wait twice as long. The limit
-    /// must be longer than a step. A failed run ends on all ranks within three times the limit.
+    /// Time limit when a rank waits for another rank. In the control channel, all ranks except rank 0 wait twice as
+    /// long. The limit must be longer than a step. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
     /// Limit in bytes for all device slabs of this rank together. `host_memory` is the limit for all host slabs of this
     /// rank. Empty if there is no limit.

@@ -16,12 +16,12 @@
 
 namespace optpipe::mpi {
 
-/// Texts that were sent, but that MPI may still read. Only one thread at a time may use the list.
+/// Sent texts that MPI may still read. Only one thread at a time may use the list.
 class outgoing_texts {
 public:
     /// When a text counts as done.
     enum class completion {
-        sent,     ///< when MPI no longer needs the text, although a copy may still wait in a buffer
+        sent,     ///< when MPI no longer needs the text
         received, ///< when the receiver has taken the text
     };
 
@@ -34,7 +34,7 @@ public:
             static_cast<void>(each.release()); // MPI may still read this text
     }
 
-    /// Throws `optpipe::error` if the text is longer than MPI allows, or if MPI refuses the text.
+    /// Throws `optpipe::error` if the text is too long, or if MPI refuses the text.
     void send(const communicator& by, rank to, int tag, completion until, std::string what) {
         if (what.size() > std::numeric_limits<int>::max())
             throw optpipe::error{"mpi: a text of " + std::to_string(what.size()) + " bytes is too long"};

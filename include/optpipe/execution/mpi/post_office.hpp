@@ -31,10 +31,9 @@
 namespace optpipe::mpi {
 
 /// Carries the messages of one rank's lanes over MPI. A single thread makes all MPI calls. Lanes hand their sends and
-/// receives to the thread that calls MPI, and wait until the messages have ended. Activations and gradients have
-/// separate communicators, and the messages of a communicator match by their order. Sends are synchronous, so an
-/// exchange ends only after the matching exchanges of the other ranks have started. The thread that calls MPI also
-/// carries the letters of the control channel.
+/// receives to the thread that calls MPI, and wait. Activations and gradients have separate communicators, each with
+/// messages in order. Sends are synchronous: an exchange ends only after the matching exchanges have started. The
+/// thread that calls MPI also carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -61,8 +60,8 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// To be called after a failure. Waits until none of this rank's work is running, and then returns the error that
-    /// all ranks throw.
+    /// To be called after a failure. Waits until none of this rank's work runs, and returns the common error of all
+    /// ranks.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
@@ -89,7 +88,7 @@ public:
     }
 
 private:
-    /// A running send or receive. A message that is received only to be discarded has its own buffer.
+    /// A running send or receive. A message to be discarded has its own buffer.
     struct transfer {
         threads::message_offer what{};
         std::unique_ptr<std::byte[]> discarded{};
@@ -250,14 +249,14 @@ private:
         transfers_.resize(kept);
     }
 
-    /// Cancels all receives. Sends can't be cancelled, so their receivers must discard the messages (see `discard`).
+    /// Cancels all receives. Sends can't be cancelled, so receivers discard their messages (`discard`).
     void stop() {
         stopped_ = true;
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives a message that is no longer needed, so that its sender can free the buffer. Returns false if no message
-    /// has arrived.
+    /// Receives and discards a message, so that its sender can free the buffer. Returns false if no message has
+    /// arrived.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;

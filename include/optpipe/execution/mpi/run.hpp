@@ -14,8 +14,8 @@
 namespace optpipe::mpi {
 
 /// Checks the programs of all ranks, and runs `steps` steps of this process's program. Every process must pass the same
-/// programs. Returns the times of the instructions in the last step if the member records them. If a step fails, throws
-/// the same error on all ranks. If the programs have errors, throws `input_error`.
+/// programs. Returns the last step's times if the member records times. If a step fails, throws the same error on all
+/// ranks. If the programs have errors, throws `input_error`.
 template <class Model>
 rank_times run(std::span<const rank_program> programs, member& on, Model& model, std::size_t steps = 1) {
     auto& here = on.executor();

@@ -53,8 +53,8 @@ public:
     /// Whether this session initialised MPI, and will finalise it.
     [[nodiscard]] bool owns() const { return owns_; }
 
-    /// Announces that a rank is gone. After the announcement, the process ends without MPI_Finalize, which would wait
-    /// for the lost rank. The launcher ends the remaining processes.
+    /// Announces that a rank is gone. The process ends without MPI_Finalize, which would wait for the lost rank. The
+    /// launcher ends the remaining processes.
     void lose_rank() noexcept { lost_ = true; }
     [[nodiscard]] bool has_lost_rank() const { return lost_; }
 

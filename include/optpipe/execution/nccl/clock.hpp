@@ -7,16 +7,15 @@
 
 namespace optpipe::nccl {
 
-/// An instant that ranks share, given on the clock of one rank.
+/// An instant common to all ranks, on the clock of one rank.
 template <class Clock> struct shared_instant {
     typename Clock::time_point when{};
     /// Largest possible error.
     typename Clock::duration error{};
 };
 
-/// The instant at which rank 0 called this function, converted to the clock of the calling rank. Each rank asks the
-/// previous rank several times, and uses the shortest round trip. Errors add up from rank to rank. All ranks must call
-/// `share_instant` together.
+/// The instant of rank 0's call, on the clock of the calling rank. Each rank measures several round trips to the
+/// previous rank, and uses the shortest. Errors add up from rank to rank. All ranks must call `share_instant` together.
 ///
 /// `send(peer, number)` returns when the number has been sent. `receive(peer)` returns when the number has arrived.
 template <class Clock, class Send, class Receive>

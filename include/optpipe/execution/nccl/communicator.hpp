@@ -34,14 +34,14 @@ private:
     ncclResult_t code_;
 };
 
-/// A call that exceeded the time limit. NCCL has no watchdog, so this library has its own.
+/// A call that exceeded the time limit.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;
 };
 
-/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses a value for each empty member. With
-/// fewer blocks, more multiprocessors are left for concurrent computations, but large messages are slower.
+/// Limits of the device resources that NCCL uses for one communicator. NCCL chooses a value for each empty member.
+/// Fewer blocks leave more multiprocessors for computations, but slow down large messages.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};
@@ -49,16 +49,15 @@ struct communicator_limits {
 };
 
 /// A non-blocking communicator, which can be aborted. Only one thread at a time may use a communicator. During a call,
-/// no thread may use another communicator of the same device. After an error or a timeout, only `abort` and the
-/// destructor may be called, and every rank must call one of them.
+/// no thread may use another communicator of the same device. After an error or timeout, every rank must call `abort`
+/// or the destructor, and nothing else.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have joined. Throws if a rank doesn't join within `patience`. `id` is the result of
-    /// `make_id()` on rank 0. If `failures` is given, the constructor polls `failures` while waiting, and throws the
-    /// failure of another rank.
+    /// `make_id()` on rank 0. While waiting, the constructor polls `failures`, and throws another rank's failure.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
@@ -75,8 +74,8 @@ public:
         }
     }
     /// Borrows a communicator, which this object never destroys. `end` is called at most once, in place of
-    /// `ncclCommAbort`, and must not throw. If the communicator is blocking, `batch::close` may block until the peers
-    /// have issued their messages (see `watchdog`).
+    /// `ncclCommAbort`, and must not throw. On a blocking communicator, `batch::close` may wait for the peers (see
+    /// `watchdog`).
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
                  const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
@@ -136,7 +135,7 @@ public:
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
     /// Aborts the running work on this rank. Outside of an NCCL group, `abort` returns when the aborted work has ended.
-    /// If several communicators may wait for each other, use `abort_together` instead.
+    /// Use `abort_together` for several communicators that may wait for each other.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -198,9 +197,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 }
 
 /// An open group of NCCL calls. The sends and receives of a group progress together. Sends and receives with the same
-/// peer and direction match in order. A group may use several communicators. If `close` isn't called, the destructor
-/// closes the group, and errors only appear at the next call. If a call blocks for too long, the watchdog aborts the
-/// communicators. The watchdog is null if no call can block.
+/// peer and direction match in order. A group may use several communicators. Without `close`, the destructor closes the
+/// group, and errors appear at the next call. If a call blocks for too long, the watchdog aborts the communicators. The
+/// watchdog is null if no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
@@ -227,8 +226,7 @@ public:
         const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
         if (is_failure(status)) by.settle(status, "ncclAllReduce");
     }
-    /// Returns once the work of the group is in the streams, so that events can be recorded after this work. `what`
-    /// appears in the error message.
+    /// Returns once the group's work is in the streams. `what` appears in the error message.
     void close(std::string_view what) {
         open_ = false;
         const auto status = end();

@@ -39,9 +39,8 @@ namespace optpipe::nccl {
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. Programs with
-    /// `message_lanes::separate` need this layout, because their sends must not wait for receives. This layout takes
-    /// twice as much memory as `per_direction`.
+    /// Two communicators: one for messages from even ranks, one for those from odd ranks. Programs with
+    /// `message_lanes::separate` need this layout. Takes twice the memory of `per_direction`.
     per_sender,
 };
 
@@ -66,16 +65,14 @@ struct world_id {
 /// in the same order. The communicators are borrowed. Until the `member` is destroyed, the engine must neither destroy
 /// nor use the communicators.
 struct borrowed_communicators {
-    /// The communicators for activations and for gradients. Activations and gradients need separate communicators,
-    /// because NCCL runs all work of a communicator in a single order. Communicators should be non-blocking. A blocking
-    /// communicator may block the issuing thread until the peer has issued the matching message. If the peer is lost,
-    /// only `abort` releases the issuing thread.
+    /// The communicators for activations and for gradients. NCCL runs the work of one communicator in a single order.
+    /// Communicators should be non-blocking. A blocking communicator may block the issuing thread until the peer has
+    /// issued the matching message. If the peer is lost, only `abort` releases the issuing thread.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does. Without `abort`, a wait for a lost rank
-    /// would never end. Called after a failure, at most once for each communicator, within a group (`ncclGroupStart`).
-    /// `abort` is called by the rank's thread, or by another thread if NCCL blocks the rank's thread. `abort` must not
-    /// throw.
+    /// would never end. Called after a failure, within a group (`ncclGroupStart`), at most once per communicator. If
+    /// NCCL blocks the rank's thread, another thread calls `abort`. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -85,8 +82,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined, and NCCL has created the links to the neighbours. NCCL creates a link at its
-    /// first use, so this constructor sends first messages. `failures` has the same meaning as in `cuda::options`.
+    /// Returns when all ranks have joined and all links exist. The constructor sends first messages, because NCCL
+    /// creates links at first use. `failures` has the same meaning as in `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
@@ -146,8 +143,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // NCCL runs the messages of a group one communicator after the other, in the order in which the group uses the
-        // communicators. With different orders, ranks could wait for each other forever.
+        // NCCL runs the communicators of a group in the order of their first use. With different orders, ranks could
+        // wait for each other forever.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -176,13 +173,12 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums before messages. If messages were aborted first, their streams would continue, and a sum would use
-    /// data that never arrived.
+    /// Aborts sums before messages. The reverse order would let a sum use data that never arrived.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// Makes a communicator for work other than the pipeline's messages. The new communicator lives as long as the
-    /// communicators of the pipeline, and its address doesn't change. All ranks of the new communicator must call
-    /// `join_beside` together.
+    /// Makes a communicator for work other than the pipeline's messages. The communicator has a fixed address, and
+    /// lives as long as the pipeline's communicators. All ranks of the new communicator must call `join_beside`
+    /// together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -270,8 +266,8 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// The next entry for a running message. The number of entries is limited to the number of commands for which the
-    /// lanes have room. Once the limit is reached, the oldest entry is reused.
+    /// The next entry for a running message. The lanes' room for commands limits the number of entries. Once the limit
+    /// is reached, the oldest entry is reused.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -281,7 +277,7 @@ private:
         if (used_ == under_way_.size()) under_way_.emplace_back();
         return under_way_[used_++];
     }
-    /// Checks made while this rank waits for anything other than a step.
+    /// Checks during waits outside of a step.
     void check_start() {
         execution::check_failure(failures_);
         check_health();
@@ -293,7 +289,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Calls `issue(device memory, stream)`, and waits until all work in the stream has ended.
+    /// Calls `issue(device memory, stream)`, and waits for all work in the stream.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -332,15 +328,15 @@ private:
     std::unique_ptr<watchdog> watched_;
 };
 
-/// One rank with its own GPU, connected to the other ranks by NCCL. All ranks must construct their `member` at the same
-/// time. Ranks are threads of one process, or processes on one or several machines.
+/// One rank with its own GPU, connected by NCCL. All ranks must construct their `member` at the same time. Ranks are
+/// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step. With `options::failures`, all ranks immediately learn of the first
-/// failure, and throw it. Without `options::failures`, each rank detects on its own that another rank is gone, and
-/// throws an error that names the detecting rank.
+/// failure, and throw it. Without `options::failures`, each rank detects lost ranks on its own, and the error names the
+/// detecting rank.
 class member {
 public:
-    /// Throws `execution_error` if this rank can't connect to the other ranks.
+    /// Throws `execution_error` if this rank can't connect.
     member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
            const communicator_limits& limits = {}) try
         : failures_{how.failures}, device_{how.device_of(self)},
@@ -354,9 +350,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// Makes an additional communicator for a `gradient_sum`. The new communicator lives as long as the communicators
-    /// of the pipeline. All ranks of the new communicator must join at the same time, before the first step. Throws the
-    /// exceptions of `member`'s constructors.
+    /// Makes an additional communicator for a `gradient_sum`. The communicator lives as long as the pipeline's
+    /// communicators. All ranks must join at the same time, before the first step. Throws the exceptions of `member`'s
+    /// constructors.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};
@@ -379,7 +375,7 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Tells the other ranks of the current exception, and throws the exception as an `execution_error`. Rethrows the
+    /// Tells the other ranks of the current exception, and rethrows the exception as `execution_error`. Rethrows the
     /// failure of another rank unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;

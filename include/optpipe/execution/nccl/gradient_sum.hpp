@@ -17,9 +17,9 @@ namespace optpipe::nccl {
 /// separate communicator, which the pipeline's messages don't use. The function `reduce` of a stage model can call a
 /// `gradient_sum`.
 ///
-/// All replicas must construct their `gradient_sum` at the same time, before the first step. The member must outlive
-/// the `gradient_sum`. The pipelines of all replicas must run the same programs, so that they reduce in the same order.
-/// If a replica doesn't take part in a sum, this rank's pipeline fails after `cuda::options::patience`.
+/// All replicas must construct their `gradient_sum` together, before the first step. The member must outlive the
+/// `gradient_sum`. All replicas must run the same programs. If a replica misses a sum, this pipeline fails after
+/// `cuda::options::patience`.
 class gradient_sum {
 public:
     /// `id` is made by one of the replicas, or by `execution::share_group_id` for all groups. `limits` restricts the
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] int replicas() const { return by_.ranks(); }
 
     /// Puts a sum over all replicas into the lane's stream. On every replica, the sum replaces `gradients`, which are
-    /// on the device. Must be called by work that the lane runs, such as `reduce`.
+    /// on the device. Call this function only from work in the lane, such as `reduce`.
     template <class Real> void operator()(cuda::lane& on, std::span<Real> gradients) {
         batch open;
         open.add_up(by_, gradients, on.stream().native());

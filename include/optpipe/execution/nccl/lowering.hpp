@@ -5,8 +5,8 @@
 
 namespace optpipe::nccl {
 
-/// Options for programs that run with NCCL. There is one lane per communicator of `communicator_layout::per_direction`.
-/// A receive isn't started long before its message arrives, because a waiting receive occupies multiprocessors.
+/// Options for programs that run with NCCL. Each communicator of `communicator_layout::per_direction` has one lane.
+/// Receives start late, because a waiting receive occupies multiprocessors.
 [[nodiscard]] inline lowering_options lowering_defaults() {
     auto how = cuda::lowering_defaults();
     how.lanes = message_lanes::per_direction;

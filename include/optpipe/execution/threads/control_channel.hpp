@@ -63,19 +63,18 @@ public:
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether this rank waits for a text, or has called `begin_minimum` and hasn't read the result yet.
+    /// Whether this rank waits for a text or for a minimum.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
-    /// Waits until `has_come()` is true, a failure happens, or the time limit expires. Returns `has_come()`.
+    /// Waits for `has_come()`, a failure or the time limit. Returns `has_come()`.
     template <class Come> bool await(std::unique_lock<std::mutex>& lock, const Come& has_come) {
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
     /// Reports a failure and throws. Only the first reported failure counts.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
-    /// The time limit of this rank. Rank 0 has the shortest limit, because it knows the missing ranks and can report
-    /// them.
+    /// The time limit of this rank. Rank 0 has the shortest limit, because only rank 0 can name the missing ranks.
     [[nodiscard]] std::chrono::nanoseconds own_patience() const;
     template <class Act> void put(const Act& act) {
         if (failed_.happened().load()) throw by_.verdict();

@@ -16,8 +16,8 @@
 
 namespace optpipe::threads {
 
-/// Host memory that stands in for device memory, or for the host memory of a device. The slab's bytes count in `in_use`
-/// until the slab is destroyed.
+/// Host memory that simulates device memory, or a device's host memory. The slab's bytes count in `in_use` until the
+/// slab is destroyed.
 class slab {
 public:
     slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);
@@ -109,8 +109,7 @@ public:
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// The rank's control channel. If a rank fails in its channel or in its executor, channel and executor become
-    /// unusable on all ranks.
+    /// The rank's control channel. A failure of the channel or the executor makes both unusable on all ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:

@@ -12,7 +12,7 @@
 
 namespace optpipe::threads {
 
-/// An object that may wait for other ranks. A failure wakes the object, because the other ranks may never come.
+/// An object that may wait for other ranks. A failure wakes the object, because other ranks may never answer.
 class wakeable {
 public:
     virtual void wake() noexcept = 0;

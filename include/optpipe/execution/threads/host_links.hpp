@@ -13,8 +13,8 @@
 
 namespace optpipe::threads {
 
-/// The links between devices and hosts. Transfers on a link run one after the other, first come, first served. With
-/// `duplex_kind::full`, the two directions of a link are independent.
+/// The links between devices and hosts. Transfers on a link run one at a time, in FIFO order. With `duplex_kind::full`,
+/// the two directions of a link are independent.
 class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);

@@ -66,7 +66,7 @@ private:
     /// copies and messages.
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// Copies immediately. Work that waits for the copy starts only after the simulated duration of the copy.
+    /// Copies immediately. Dependent work starts only after the simulated duration of the copy.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);
@@ -229,7 +229,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // A copy starts when its inputs are ready, as on a device, even if this thread runs later.
+    // A copy starts when its inputs are ready, even if this thread runs later.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;
@@ -263,7 +263,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // The lane's next command may overlap with a message, because a link can carry several messages at once.
+    // The next command may overlap with a message, because a link carries several messages at once.
     ready_ = start;
 }
 

@@ -11,7 +11,7 @@
 
 namespace optpipe::threads {
 
-/// The state of a marker: the number of its records, and the number of records that lanes have reached.
+/// A marker's number of records, and the number that lanes have reached.
 class marker_state final : public wakeable {
 public:
     explicit marker_state(failure& f) : failure_{f}, registration_{f, *this} {}
@@ -20,8 +20,8 @@ public:
     std::uint32_t record() { return ++recorded_; }
     [[nodiscard]] std::uint32_t recorded() const { return recorded_; }
 
-    /// Called by a lane that reaches a record. `ready` is the time at which the marked commands end, which may be in
-    /// the future.
+    /// Called by a lane that reaches a record. `ready` is the time, perhaps in the future, at which the marked commands
+    /// end.
     void reach(std::uint32_t count, std::chrono::nanoseconds ready);
     /// Called by a lane that reaches a wait. Blocks until the record is reached. Returns the time at which the marked
     /// commands end. After a failure, returns immediately.

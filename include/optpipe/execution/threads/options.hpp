@@ -17,22 +17,22 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// Returns how long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// Returns the duration of a message, from the time at which both ends are ready until the data has arrived. `sent` is
-/// the label of the send, so `sent.peer` is the receiving rank.
+/// Returns a message's duration, from the readiness of both ends to the arrival. `sent` is the label of the send, so
+/// `sent.peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, to test how they are handled. Storage options of the operations are ignored.
 struct fault_injection {
-    /// Messages of this operation are lost, but the sender believes that the messages have arrived.
+    /// Messages of this operation are lost without the sender's knowledge.
     std::optional<operation> lost_message{};
     /// The operation at which the rank stops without any error message.
     std::optional<operation> silent_at{};
 };
 
-/// The properties of ranks that are threads. Copies and messages for which no time is given are as fast as possible.
+/// The properties of ranks that are threads. Copies and messages without a given time are as fast as possible.
 struct options {
-    /// Time limit when a rank waits for a message of another rank, or when rank 0 waits for other ranks in the control
-    /// channel. In the control channel, all ranks except rank 0 wait twice as long.
+    /// Time limit for a message, and for rank 0 in the control channel. In the control channel, all ranks except rank 0
+    /// wait twice as long.
     nanoseconds patience = std::chrono::seconds{60};
     /// Limit in bytes for all device slabs of each rank together. `host_memory` is the limit for all host slabs of each
     /// rank. If a limit is empty, there is no limit.

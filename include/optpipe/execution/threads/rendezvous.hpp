@@ -39,7 +39,7 @@ private:
     wake_registration registration_;
 };
 
-/// One end of a message, offered until the other end is ready, too.
+/// One end of a message, offered until the other end is ready.
 struct message_offer {
     bool sends = false;
     task_label label{};
@@ -51,7 +51,7 @@ struct message_offer {
     exchange_gate* gate = nullptr;
 };
 
-/// Matches the two ends of each message. From one rank to another, messages of the same direction match in order.
+/// Matches the two ends of each message. Messages between two ranks match in order within each direction.
 class message_carrier {
 public:
     /// Offers one end of a message. Called by the lane to which the offer's gate belongs. The carrier calls the gate
@@ -64,7 +64,7 @@ protected:
     ~message_carrier() = default;
 };
 
-/// Matches the two ends of messages from one rank to another in one direction, in order.
+/// Matches the message ends of one sender, receiver and direction, in order.
 class message_channel {
 public:
     message_channel() { offers_.reserve(2 * execution::most_messages); }
@@ -159,7 +159,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     if (sent.bytes != received.bytes)
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
-    // `how.messages` may throw, so it is called before any state changes.
+    // Called before any state changes, because `how.messages` may throw.
     const auto took = how.messages ? how.messages(from, sent.label, sent.bytes) : nanoseconds{};
     offers_.erase(offers_.begin());
     if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);

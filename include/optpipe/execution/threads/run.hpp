@@ -17,8 +17,8 @@
 
 namespace optpipe::threads {
 
-/// Calls `body(executor)` for every rank, each on its own thread. If a body throws, the run ends for all ranks. Throws
-/// the error of the first rank that has one. `ranks` is a cluster of executors, such as `threads::cluster`.
+/// Calls `body(executor)` for every rank on its own thread. If a body throws, the run ends for all ranks. Throws the
+/// error of the first rank that has one. `ranks` is a cluster of executors, such as `threads::cluster`.
 template <class Cluster, class Body> void on_all_ranks(Cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
     const auto run_rank = [&](rank r) {
@@ -33,7 +33,7 @@ template <class Cluster, class Body> void on_all_ranks(Cluster& ranks, const Bod
     for (const rank r : index_range<rank>{ranks.ranks()}) {
         try {
             threads.emplace_back(run_rank, r);
-        } catch (...) { // the cancel keeps other ranks from waiting for this rank until their time limits expire
+        } catch (...) { // the cancel ends the other ranks' waits for this rank
             ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }

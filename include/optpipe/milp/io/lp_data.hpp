@@ -26,8 +26,7 @@ struct lp_column {
     bool is_binary = false;
     stated_bounds bounds{};
 
-    /// Whether the bounds are within 0 and 1. If a bound of a binary is below 0 or above 1, programs disagree on its
-    /// meaning.
+    /// Whether the bounds are within 0 and 1. Programs read wider bounds of a binary differently.
     [[nodiscard]] bool has_bounds_of_binary() const {
         const auto fits = [](double bound) { return bound >= 0.0 && bound <= 1.0; };
         return (!bounds.has_lower || fits(bounds.lower)) && (!bounds.has_upper || fits(bounds.upper));

@@ -86,8 +86,8 @@ inline constexpr lp_spelling lp_spellings[] = {
     {"end", lp_section::end},
 };
 
-/// The number of characters at the start of `text` that spell `keyword`; 0 if `text` doesn't start with the keyword. A
-/// blank in the keyword matches any number of blanks.
+/// The length of `keyword` at the start of `text`, or 0 if `text` starts otherwise. A blank in the keyword matches any
+/// number of blanks.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {
@@ -140,8 +140,7 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Splits a text into tokens. A section keyword is recognized only at the start of a line, and only if no colon follows
-/// it.
+/// Splits a text into tokens. Section keywords count only at the start of a line, without a colon after them.
 class lp_tokens {
 public:
     lp_tokens(std::string_view text, const std::string& source) : rest_{text}, source_{&source} {}

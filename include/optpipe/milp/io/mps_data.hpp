@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::detail {
 
-/// Gives each name of one kind (rows or columns) a number.
+/// Gives numbers to the names of rows or columns.
 class mps_names {
 public:
     /// Adds a name and returns its number. Returns nothing if the name already has a number.
@@ -73,8 +73,8 @@ struct mps_column {
 
     /// The lower bound. By an old convention of MPS, a negative upper bound alone removes the lower bound of 0.
     [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
-    /// The upper bound. A column without bounds in the file is between 0 and infinity. An integer column without bounds
-    /// is between 0 and 1, by a convention as old as integer markers.
+    /// The upper bound. A column without bounds in the file is between 0 and infinity. By an old convention, an integer
+    /// column without bounds is between 0 and 1.
     [[nodiscard]] double upper() const { return is_integer && !bounds.is_stated() ? 1.0 : bounds.upper; }
 };
 

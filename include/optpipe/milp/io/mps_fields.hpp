@@ -28,7 +28,7 @@ namespace detail {
     return words;
 }
 
-/// The fields of a data line: a code, a name, and one or two pairs of a name and a number.
+/// A data line's fields: a code, a name, and one or two (name, number) pairs.
 struct mps_fields {
     std::string_view code;
     std::string_view name;
@@ -41,7 +41,7 @@ struct mps_fields {
 /// `$` in the place of a name starts a comment.
 inline constexpr char comment_mark = '$';
 
-/// Reads the fields at their columns. Refuses text outside of the fixed columns, because it would otherwise be ignored.
+/// Reads the fields at their columns. Refuses text outside of the fixed columns.
 [[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;
@@ -91,8 +91,8 @@ inline constexpr char comment_mark = '$';
     return fields;
 }
 
-/// Reads a double as spelled in MPS files. "+1" and "1D3" are allowed; if `or_infinite` is true, "Inf" and numbers of
-/// at least 1e20 are allowed, too.
+/// Reads a double as spelled in MPS files. "+1" and "1D3" are allowed. With `or_infinite`, "Inf" and numbers of at
+/// least 1e20 are allowed, too.
 [[nodiscard]] inline double mps_number(std::string_view text, const text_place& place, bool or_infinite = false) {
     std::string digits{text.starts_with('+') ? text.substr(1) : text};
     for (auto& c : digits)

@@ -5,8 +5,8 @@
 namespace optpipe::milp {
 
 /// In the free format, blanks separate fields. In the fixed format, fields have fixed columns (2-3, 5-12, 15-22, 25-36,
-/// 40-47, 50-61), so names may contain blanks, and text in other columns is refused. `automatic` tries the free format
-/// first, then the fixed format. If neither format can read the text, the error comes from the reader that got further.
+/// 40-47, 50-61), and names may contain blanks. `automatic` tries the free format first, then the fixed format. If
+/// neither format fits, the error comes from the reader that got further.
 enum class mps_format : unsigned char { automatic, free, fixed };
 
 } // namespace optpipe::milp

@@ -8,11 +8,10 @@
 
 namespace optpipe::milp {
 
-/// Reads a model from a text in CPLEX's LP format. The text may contain an objective with constants, rows (also `a <= x
-/// + y <= b`, lazy constraints and user cuts), bounds, and general and binary variables. A row may be reversed (`2 >=
-/// x`). Each row, each bound and each section's keyword begins a new line. A column with only a negative upper bound
-/// has the lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line
-/// if the text is wrong or not linear.
+/// Reads a model from a text in CPLEX's LP format. Accepts constants in objectives, rows (also `a <= x + y <= b`, lazy
+/// constraints and user cuts), bounds, and general and binary variables. A row may be reversed (`2 >= x`). Rows, bounds
+/// and section keywords begin on new lines. A column with only a negative upper bound has the lower bound 0. A UTF-8
+/// byte order mark is skipped. Throws `input_error` with the line if the text is wrong or not linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
 /// Reads a file, which may be compressed with gzip. Throws the exceptions of `parse_lp`, and `file_error` if the file
@@ -68,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. The error gives `reason`, unless the token shows that the text isn't linear.
+    /// Refuses the current token. The error gives `reason`, or says that the text isn't linear.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -97,12 +96,12 @@ private:
         while (!is_at_end())
             (this->*read_one)();
     }
-    /// Accepts a section only if it is empty, because some programs write the keywords of all sections.
+    /// Accepts a section only if it is empty.
     void expect_none(const std::string& what) const {
         if (!is_at_end()) refuse(what + " can't be solved");
     }
 
-    /// Reads the name before a colon, if there is one.
+    /// Reads the name before a colon, if any.
     std::string_view read_label() {
         if (!is(kind::name) || following_.kind != kind::colon) return {};
         const auto name = advance().text;
@@ -126,7 +125,7 @@ private:
         return sign;
     }
 
-    /// Reads terms up to the first term that has no sign before it.
+    /// Reads terms up to the first term without a sign.
     lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;
@@ -158,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line, because such a name can't be read everywhere in a file.
+    /// Refuses names that are keywords at the start of a line.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())

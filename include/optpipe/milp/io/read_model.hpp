@@ -38,7 +38,7 @@ namespace detail {
     return ends_in(ending);
 }
 
-/// Whether a text starts like an LP file: with an objective, or with a comment that begins with a backslash.
+/// Whether a text starts with an objective, or with a comment after a backslash.
 [[nodiscard]] inline bool begins_as_lp(std::string_view text) {
     text = without_byte_order_mark(text);
     while (!text.empty() && (is_blank(text.front()) || text.front() == '\n'))

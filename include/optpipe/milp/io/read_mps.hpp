@@ -11,10 +11,9 @@ namespace optpipe::milp {
 
 /// Reads a model from a text in MPS format. The known sections are NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS, USERCUTS,
 /// COLUMNS with integer markers, RHS, RANGES and BOUNDS. LAZYCONS and USERCUTS are read as rows. A right-hand side of
-/// the objective is subtracted from the objective. Additional N rows are free rows. If there are several sets of
-/// right-hand sides, ranges or bounds, only the first set counts. `$` in the place of a name starts a comment, and a
-/// UTF-8 byte order mark is skipped. Throws `input_error` with the line if the text is wrong, or if models of this
-/// library can't represent it.
+/// the objective is subtracted from the objective. Additional N rows are free rows. Only the first set of right-hand
+/// sides, ranges or bounds counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped.
+/// Throws `input_error` with the line if the text is wrong, or not a model of this library.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
@@ -47,7 +46,7 @@ public:
     mps_reader(std::string_view text, const std::string& source, bool is_fixed)
         : text_{text}, place_{&source, 0}, is_fixed_{is_fixed} {}
 
-    /// The number of the line that is being read, or that was refused.
+    /// The number of the current line.
     [[nodiscard]] std::size_t line() const { return place_.line; }
 
     /// Reads the whole text. May be called only once.
@@ -273,8 +272,8 @@ private:
         }
     }
 
-    /// Whether a line belongs to the first of several sets, which is the only one that counts. Refuses a mix of lines
-    /// with and without a set's name, because it is unclear to which set the lines without a name belong.
+    /// Whether a line belongs to the first of several sets; only this set counts. Refuses lines without a set's name
+    /// beside lines with one.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())
@@ -313,7 +312,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The set's name may be missing, and the number may be missing if the kind of bound needs no number.
+        // The set's name may be missing, and so may a number that the kind of bound doesn't need.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }
@@ -368,8 +367,7 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// Reads a text in the given format. If no reader accepts the text, the error comes from the reader that got further,
-/// because the file is probably in the format of this reader.
+/// Reads a text in the given format. If no reader accepts the text, the error comes from the reader that got further.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

@@ -18,7 +18,7 @@
 namespace optpipe::milp {
 namespace detail {
 
-/// The text as it is shown in messages. Characters that aren't printable ASCII become '?', and the text is cut to
+/// The text as it is shown in messages. Characters other than printable ASCII become '?', and the text is cut to
 /// `limit` characters.
 inline std::string shown(std::string_view text, std::size_t limit = 60) {
     std::string result{text.substr(0, limit)};
@@ -121,8 +121,8 @@ inline std::string inflated(const std::string& path, std::string_view, std::size
 
 } // namespace detail
 
-/// The whole content of a file. A gzip file, whatever its name, is decompressed if the library was built with zlib.
-/// Throws `file_error` if the file can't be read, or has more than `max_bytes`.
+/// The whole content of a file. With zlib, gzip files of any name are decompressed. Throws `file_error` if the file
+/// can't be read, or has more than `max_bytes`.
 [[nodiscard]] inline std::string read_text(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U) {
     auto content = detail::read_bytes(path, max_bytes);
     return detail::is_gzip(content) ? detail::inflated(path, content, max_bytes) : content;

@@ -4,7 +4,7 @@
 
 namespace optpipe::milp::detail {
 
-/// The bounds that a file states for a column. A bound may be stated several times, but only with the same value.
+/// The bounds that a file states for a column. A bound may be stated again only with the same value.
 struct stated_bounds {
     double lower = 0.0;
     double upper = infinity;
@@ -13,7 +13,7 @@ struct stated_bounds {
 
     [[nodiscard]] bool is_stated() const { return has_lower || has_upper; }
 
-    /// Returns false if the lower bound was set to another value before.
+    /// Returns false if the lower bound had another value before.
     [[nodiscard]] bool set_lower(double value) {
         if (has_lower) return lower == value;
         lower = value;
@@ -25,7 +25,7 @@ struct stated_bounds {
         return has_upper = true;
     }
 
-    /// Whether the lower bound is +infinity or the upper bound is -infinity, so that no number satisfies both bounds.
+    /// Whether the lower bound is +infinity or the upper bound is -infinity.
     [[nodiscard]] bool are_misplaced() const { return lower == infinity || upper == -infinity; }
 };
 

@@ -42,7 +42,7 @@ inline std::string in_quotes(std::string_view name) { return "'" + shown(name) +
 }
 
 /// Checks a number that a file spells as `text`. Numbers from 1e20 on count as infinite. Infinite numbers are refused
-/// unless `or_infinite` is true, because only bounds and sides may be infinite.
+/// unless `or_infinite` is true.
 [[nodiscard]] inline double checked_number(double value, std::string_view text, const text_place& place,
                                            bool or_infinite) {
     constexpr double counts_as_infinite = 1e20;

@@ -8,8 +8,7 @@
 namespace optpipe::milp {
 
 /// The model in the LP format that most solvers read. The text is meant for people, and for comparisons with other
-/// solvers. `parse_lp` restores the model from the text, except the model's name, names that the format can't spell,
-/// and the order of columns.
+/// solvers. `parse_lp` restores the model except its name, unspellable names, and the order of columns.
 [[nodiscard]] std::string model_to_lp(const model& m);
 
 } // namespace optpipe::milp
@@ -29,8 +28,7 @@ namespace optpipe::milp {
 namespace optpipe::milp {
 namespace detail {
 
-/// Whether a name can be used in the format: it isn't a number, an operator, a possible exponent of a number, or a word
-/// of the format.
+/// False for numbers, operators, exponents of numbers, and words of the format.
 inline bool is_lp_name(std::string_view name) {
     constexpr std::string_view marks = "!\"#$%&(),.;?@_`'{}~";
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };

@@ -7,8 +7,8 @@
 
 namespace optpipe::milp {
 
-/// The model in the free MPS format. `parse_mps` restores the model from the text, except names that the format can't
-/// spell, and the last digit of the sides of ranged rows.
+/// The model in the free MPS format. `parse_mps` restores the model except unspellable names, and the last digit of
+/// ranged rows' sides.
 [[nodiscard]] std::string model_to_mps(const model& m);
 
 } // namespace optpipe::milp
@@ -32,7 +32,7 @@ inline bool is_mps_name(std::string_view name) {
            std::all_of(name.begin(), name.end(), is_letter);
 }
 
-/// A row as MPS represents it. A row whose two sides exclude each other is written as two rows.
+/// A row as MPS represents it. A row whose two sides exclude each other becomes two rows.
 struct mps_written_row {
     row source;
     std::string name;
@@ -90,8 +90,7 @@ private:
         }
     }
 
-    /// Writes a line. Short names are put in the columns of the fixed format, because some readers accept nothing else
-    /// for bounds.
+    /// Writes a line. Short names use the columns of the fixed format, because some readers need this for bounds.
     void line(std::string_view code, std::string_view set, std::string_view name, std::string_view number) {
         constexpr std::size_t name_width = 8;
         const auto padded = [&](std::string_view text, std::size_t width) {

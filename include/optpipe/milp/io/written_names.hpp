@@ -20,8 +20,8 @@ inline std::string number_text(double value) {
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// The names of columns and rows in a file. The model's names are used if the format can spell all of them and no two
-/// are equal. If the model's names can't be used, columns are named x0, x1, … and rows are named r0, r1, …
+/// The names of columns and rows in a file. Uses the model's names if all are distinct and can be spelled. The
+/// replacement names are x0, x1, … for columns and r0, r1, … for rows.
 struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;

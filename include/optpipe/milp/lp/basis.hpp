@@ -6,7 +6,7 @@
 
 namespace optpipe::milp {
 
-/// The status of a column or of a row's activity: in the basis, at one of its bounds, or at 0 if it has no bounds.
+/// Status of a column or row activity: basic, at a bound, or at 0 without bounds.
 enum class basis_status : unsigned char { basic, at_lower, at_upper, free_at_zero };
 
 /// One status per column and per row. The number of basic statuses equals the number of rows.

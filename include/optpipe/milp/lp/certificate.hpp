@@ -14,7 +14,7 @@ namespace optpipe::milp {
 namespace lp {
 
 /// The least value of coefficient · x over an interval. The coefficient is known up to ± `error`. An infinite bound
-/// counts only if the coefficient is larger than `negligible`.
+/// counts only if |coefficient| > `negligible`.
 [[nodiscard]] inline double least_over(double coefficient, double error, double negligible, double lower,
                                        double upper) {
     const auto least = [&](double c) {
@@ -24,8 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Sets a multiplier to 0 if it would make the dual bound infinite, or if it is only a rounding error. Changing
-/// multipliers is safe, because all multipliers give valid bounds.
+/// Zeroes multipliers that are rounding errors or make the dual bound infinite. Changing multipliers is safe, because
+/// all multipliers give valid bounds.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;
@@ -40,16 +40,14 @@ namespace lp {
     return kept;
 }
 
-/// How a dual bound treats rounding errors. Either the bound is lowered by all rounding errors, or reduced costs that
-/// are only rounding errors count as 0.
+/// How a dual bound treats rounding errors. Rounding errors either lower the bound, or count as 0 in reduced costs.
 enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 
 } // namespace lp
 
 /// A lower bound on the program's optimum from arbitrary multipliers of its rows. The bound is the Lagrangian bound,
-/// lowered by all rounding errors of its computation. In one case, the bound isn't safe: a reduced cost that is tiny
-/// compared with the costs counts as 0 if its column has no bound, because a safe bound would need exact arithmetic. If
-/// `with_costs` is false, the costs are left out.
+/// lowered by all rounding errors of its computation. The bound isn't safe in one case: a tiny reduced cost of an
+/// unbounded column counts as 0. If `with_costs` is false, the costs are left out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,
                                             lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {
@@ -109,9 +107,9 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
     return std::isfinite(most) && safe_dual_bound(program, multipliers, false) > tolerance * most;
 }
 
-/// Whether `direction` proves unboundedness: a move along it lowers the cost, and no row or bound stops the move. Rates
-/// of rows up to `tolerance` times the size of their terms count as 0. A column that moves towards a finite bound counts
-/// as still if its rate is at most `tolerance` times the largest rate.
+/// Whether a move along `direction` lowers the cost without reaching a row side or bound. Row rates of at most
+/// `tolerance` times their terms' size count as 0. A column's rate towards a finite bound counts as 0 up to `tolerance`
+/// times the largest rate.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;

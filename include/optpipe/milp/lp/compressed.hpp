@@ -10,7 +10,7 @@ namespace optpipe::milp::lp {
 
 [[nodiscard]] constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-/// A sparse matrix, stored by columns or by rows. Each column or row ("major") has a list of (index, value) pairs.
+/// A sparse matrix, stored by columns or by rows. Each column or row ("major") is a list of (index, value) pairs.
 struct compressed {
     std::vector<int> start;
     std::vector<int> index;

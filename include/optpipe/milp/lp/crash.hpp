@@ -14,8 +14,7 @@
 namespace optpipe::milp::lp {
 
 /// Replaces slacks of equality rows by columns that are free or have a wide range. Slacks of equality rows are fixed,
-/// so they must leave the basis in any case. The basis stays triangular, because a column is used only if it has no
-/// entry in the rows of earlier columns.
+/// and must leave the basis anyway. Columns without entries in the rows of earlier columns keep the basis triangular.
 inline void triangular_crash(const linear_program& program, tableau& t) {
     const auto& a = t.program.by_column;
     std::vector<int> order(program.columns());

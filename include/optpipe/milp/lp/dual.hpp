@@ -157,7 +157,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// A pivot is reliable if its value computed by row agrees with its value computed by column.
+    /// A pivot is reliable if its values by row and by column agree.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];
@@ -210,7 +210,7 @@ private:
         }
     }
     void update_reduced_costs(int entering, int leaving) {
-        // Harris's test may move a reduced cost slightly beyond 0, but the step itself must not go backwards.
+        // Harris's test may move a reduced cost slightly beyond 0, but the step must not be negative.
         const double pivot = row_[entering];
         if (t_.reduced_cost[at(entering)] * pivot * side_ < 0.0) {
             t_.cost[at(entering)] -= t_.reduced_cost[at(entering)];

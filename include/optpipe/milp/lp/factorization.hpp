@@ -15,14 +15,14 @@
 
 namespace optpipe::milp::lp {
 
-/// A variable that couldn't be in the basis, and the row whose slack replaces this variable.
+/// A variable left out of the basis, and the row whose slack replaces the variable.
 struct replacement {
     int variable;
     int row;
 };
 
 /// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The basis consists of columns of [A | I].
-/// An index below the number of columns of A stands for a column of A, and all other indices stand for slacks of rows.
+/// Indices below the number of columns of A are columns of A; all others are slacks.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {
@@ -31,7 +31,7 @@ public:
     /// returned.
     std::vector<replacement> build(const compressed& a, std::vector<int>& head, const pivot_rules& rules);
 
-    /// Solves B x = b in place. `spike`, if given, receives the vector that `update` needs.
+    /// Solves B x = b in place. `spike`, if given, receives the vector for `update`.
     void forward(work_vector& x, density_history& history, work_vector* spike = nullptr) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
@@ -40,16 +40,14 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// Like `forward`, solves B x = b in place. The nonzeros of the result needn't be listed, because its values will
-    /// be read one by one.
+    /// Like `forward`, solves B x = b in place. The result needn't list its nonzeros.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // A result without a list has an unknown density, so the expected density is lowered a little, and a later
-        // solve lists its result again.
+        // Unlisted results lower the expected density, so that a later solve lists its result.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -263,8 +261,7 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// Lists the rows whose pivot isn't a slack. In rows whose pivot is a slack, the entries of structural columns move
-    /// to U.
+    /// Lists the rows whose pivot isn't a slack. Entries of structural columns in rows with slack pivots move to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

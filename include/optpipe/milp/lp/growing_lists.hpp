@@ -44,7 +44,7 @@ public:
         value_[at(l.start + k)] = value_[at(l.start + l.size)];
     }
     void remove(int list, int index) { remove_at(list, find(list, index)); }
-    /// The position of an index in the list, which must contain it.
+    /// The position of an index that the list contains.
     [[nodiscard]] int find(int list, int index) const {
         const int* const entries = this->index(list);
         int k = 0;

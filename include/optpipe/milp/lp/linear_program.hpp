@@ -12,7 +12,7 @@
 namespace optpipe::milp {
 
 /// Minimizes cost'x subject to row_lower <= matrix x <= row_upper and column_lower <= x <= column_upper. Bounds may be
-/// infinite. `matrix` has one row per entry of `row_lower`, and one column per entry of `cost`.
+/// infinite. `matrix` has as many rows as `row_lower`, and as many columns as `cost`.
 struct linear_program {
     Eigen::SparseMatrix<double> matrix;
     std::vector<double> cost;

@@ -24,7 +24,7 @@ struct pivot_sequence {
     std::vector<int> rows;
     std::vector<int> columns;
     std::vector<double> values;
-    /// L: for each pivot row, the multiples of this row that were subtracted from other rows.
+    /// L: the multiples of each pivot row that were subtracted from other rows.
     growing_lists lower;
     /// U: the entries above the pivots.
     std::vector<entry> upper;
@@ -44,7 +44,7 @@ struct pivot_sequence {
 };
 
 struct pivot_rules {
-    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`. Computed
+    /// A pivot is at least `least_pivot`, and at least this share (0 to 1) of its column's largest entry. Computed
     /// entries with a magnitude up to `drop` become 0.
     double threshold = 0.1;
     double least_pivot = 1e-11;
@@ -89,9 +89,8 @@ private:
     std::vector<int> first_, next_, previous_, count_;
 };
 
-/// Gaussian elimination of the matrix that remains after all singletons are eliminated. Pivots are chosen by the rule
-/// of Markowitz (1957) with threshold pivoting. Each step examines a few of the shortest columns and rows, and takes
-/// the pivot with the least possible fill-in.
+/// Gaussian elimination of the matrix without singletons. Pivots are chosen by the rule of Markowitz (1957) with
+/// threshold pivoting. Each step takes the pivot with least fill-in among a few of the shortest columns and rows.
 class markowitz {
 public:
     markowitz(int rows, int columns, const pivot_rules& rules, pivot_sequence& out)
@@ -138,7 +137,7 @@ private:
         }
         return merit_ != std::numeric_limits<std::int64_t>::max();
     }
-    /// Whether to stop the search for a pivot, because longer columns and rows hardly ever give a better one.
+    /// Whether to stop the search for a pivot.
     bool enough(int count) const {
         return searched_ >= parameters.markowitz_search || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }

@@ -8,8 +8,7 @@ namespace optpipe::milp::lp {
 enum class method_end : unsigned char {
     /// The basis is primal and dual feasible for the tableau's working bounds and costs.
     optimal,
-    /// The dual method has found a row that proves infeasibility, or the primal method has found a direction that
-    /// proves unboundedness.
+    /// A row proves infeasibility (dual method), or a direction proves unboundedness (primal method).
     ray,
     /// The caller's `Interrupt` returned true.
     interrupted,

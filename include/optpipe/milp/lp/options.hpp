@@ -10,7 +10,7 @@
 
 namespace optpipe::milp {
 
-/// The rule that chooses which row leaves the basis among the rows that are out of bounds.
+/// The rule that chooses the leaving row.
 enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
 
 struct simplex_options {
@@ -19,8 +19,7 @@ struct simplex_options {
     /// Whether to start from a triangular basis without the slacks of equality rows. If false, all slacks are basic at
     /// the start.
     bool crash = false;
-    /// The amount by which a value may exceed its bound, and by which a reduced cost may have the wrong sign, in scaled
-    /// terms.
+    /// Largest excess over a bound, and largest reduced cost of the wrong sign, in scaled terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
     /// The largest violation of a bound or of optimality in a reported result, measured in the original program.

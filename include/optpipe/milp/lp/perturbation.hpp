@@ -8,9 +8,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Changes the cost of each nonbasic variable by a random amount, in the direction that makes the variable's reduced
-/// cost more dual feasible. Perturbed costs break ties in the dual ratio test, and make the objective grow with every
-/// step.
+/// Changes nonbasic costs by random amounts that make reduced costs more dual feasible. Perturbed costs break ties in
+/// the dual ratio test, and make the objective grow with every step.
 inline void perturb_costs(tableau& t, double size, random_numbers& random) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const auto s = t.status[at(j)];
@@ -22,7 +21,7 @@ inline void perturb_costs(tableau& t, double size, random_numbers& random) {
     }
 }
 
-/// Widens the bounds of basic variables, each by a random amount, so that the primal method can move.
+/// Widens the bounds of basic variables by random amounts, so that the primal method can move.
 inline void perturb_bounds(tableau& t, double size, random_numbers& random) {
     for (const int j : t.head) {
         t.lower[at(j)] -= size * (1.0 + std::abs(t.lower[at(j)])) * (1.0 + random.share());

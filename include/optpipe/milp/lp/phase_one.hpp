@@ -8,8 +8,7 @@
 
 namespace optpipe::milp::lp {
 
-/// Whether a nonbasic variable needs phase one: its reduced cost has the wrong sign, and it has no other bound to which
-/// it can flip.
+/// Whether a nonbasic variable's reduced cost has the wrong sign, and no flip helps.
 [[nodiscard]] inline bool needs_phase_one(const tableau& t, double tolerance) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool boxed = std::isfinite(t.lower[at(j)]) && std::isfinite(t.upper[at(j)]);
@@ -18,9 +17,8 @@ namespace optpipe::milp::lp {
     return false;
 }
 
-/// Sets the bounds of the subproblem of phase one (Koberstein, 2005): every infinite bound becomes finite, and every
-/// finite bound becomes 0, so that bound flips make any basis dual feasible. The optimum of phase one is 0 if and only
-/// if its basis is dual feasible for the original program.
+/// Sets the bounds of phase one's subproblem (Koberstein, 2005): infinite bounds become finite, and finite bounds
+/// become 0. Phase one's optimum is 0 if and only if its basis is dual feasible.
 inline void set_phase_one_bounds(tableau& t) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool has_lower = std::isfinite(t.program.lower[at(j)]);

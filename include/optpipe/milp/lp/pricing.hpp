@@ -47,8 +47,8 @@ public:
             }
         return best;
     }
-    /// Replaces a weight by the true weight, which follows from the row of the inverse. Returns false if the error of
-    /// the stored weight was so large that another row should be chosen.
+    /// Replaces a weight by the true weight from the row of the inverse. Returns false if the stored weight was too
+    /// wrong to keep the row.
     bool correct(int row, const work_vector& rho) {
         if (rule_ != pricing_rule::steepest_edge) return true;
         const double stored = t_.weight[at(row)];

@@ -111,7 +111,7 @@ private:
         double room;
         double pivot;
     };
-    /// The distance of a row's basic variable from the bound to which it moves, and the rate of this move.
+    /// The distance of a row's basic variable from its next bound, and the rate of the move.
     [[nodiscard]] limit limit_of(int row) const {
         const auto j = at(t_.head[at(row)]);
         const double rate = direction_ * column_[row];

@@ -12,13 +12,13 @@
 
 namespace optpipe::milp::lp {
 
-/// The dual ratio test with bound flipping (the long-step rule). As in the test of Harris (1973), breakpoints that
-/// differ by at most the tolerance form a group, and the largest pivot of a group may be chosen.
+/// The dual ratio test with bound flipping (the long-step rule). As in Harris (1973), breakpoints within the tolerance
+/// form a group with a free choice of pivot.
 class dual_ratio_test {
 public:
-    /// `side` is +1 if the leaving variable is too large, and -1 if it is too small. `violation` is the leaving
-    /// variable's distance from its bounds, beyond the primal tolerance. After the call, `entering()` is the entering
-    /// variable, or negative if there is none. `flipped()` lists the variables that must flip to their other bound.
+    /// `side` is +1 if the leaving variable is above its bounds, and -1 if below. `violation` is the leaving variable's
+    /// distance from its bounds, beyond the primal tolerance. Afterwards, `entering()` is the entering variable, or
+    /// negative. `flipped()` lists the variables that must flip to their other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);
@@ -64,8 +64,7 @@ private:
         for (const int j : row.index) {
             const double alpha = side * row[j];
             const double d = t.reduced_cost[at(j)];
-            // The pivot and the reduced cost, with the signs that they would have if the variable were at its lower
-            // bound.
+            // Pivot and reduced cost, with signs as for a variable at its lower bound.
             double pivot = 0.0;
             double reduced = 0.0;
             switch (t.status[at(j)]) {
@@ -91,8 +90,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Moves the candidates with ratios up to theta to the front. At least one candidate is moved, even if rounding
-    /// would exclude all candidates. Returns the end of the moved candidates.
+    /// Moves the candidates with ratios up to theta to the front. Rounding could exclude all candidates, but at least
+    /// one is moved. Returns the end of the moved candidates.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)
@@ -119,7 +118,7 @@ private:
             if (candidates_[k].pivot > candidates_[best].pivot) best = k;
         return best;
     }
-    /// Chooses the last group whose best pivot isn't much smaller than the largest pivot of all groups.
+    /// Chooses the last group with a best pivot close to the largest of all.
     void choose() {
         double most = 0.0;
         for (const auto& g : groups_)

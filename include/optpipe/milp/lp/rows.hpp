@@ -16,8 +16,7 @@ inline void rebuild_matrix(linear_program& program, const triplets& entries) {
     program.matrix.setFromTriplets(entries.begin(), entries.end());
 }
 
-/// The entries of the rows that stay. `place` has the new index of each row, and is negative for a row that is left
-/// out.
+/// The entries of the rows that stay. `place` has each row's new index, negative for rows left out.
 [[nodiscard]] inline triplets entries_of(const linear_program& program, const std::vector<int>& place) {
     triplets entries;
     entries.reserve(static_cast<std::size_t>(program.matrix.nonZeros()));

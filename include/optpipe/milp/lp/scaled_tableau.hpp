@@ -17,8 +17,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The status of a row's slack. Because the slack is the negative of the row's activity, lower and upper bound are
-/// swapped.
+/// The status of a row's slack. Lower and upper bound are swapped, because the slack is the negative of the row's
+/// activity.
 [[nodiscard]] constexpr basis_status mirrored(basis_status s) {
     switch (s) {
     case basis_status::at_lower: return basis_status::at_upper;
@@ -44,16 +44,15 @@ public:
 
     /// Reloads all data from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
-    /// Adds the new columns at the end of the program. The new columns are nonbasic, and the scale factors of the rows
-    /// don't change, so the factors of the basis stay valid.
+    /// Adds the new columns at the end of the program. The new columns are nonbasic and the row scales stay, so the
+    /// factors stay valid.
     void append_columns(const linear_program& program);
     /// Makes all slacks basic, or starts from a triangular basis if `crash` is true.
     void reset_basis(const linear_program& program, bool crash);
     /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
-    /// variables are basic, slacks are added. Variables that were basic before keep their weights.
+    /// variables are basic, slacks are added. Variables that stay basic keep their weights.
     void complete_basis();
-    /// Removes the slacks of rows that leave the program (those with `place` below 0), and renumbers the remaining
-    /// slacks. Contract: the removed slacks are basic.
+    /// Drops the slacks of rows with `place` < 0, and renumbers the rest. Contract: the removed slacks are basic.
     void renumber_slacks(const std::vector<int>& place);
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const;

@@ -11,8 +11,7 @@
 
 namespace optpipe::milp::lp {
 
-/// The scaled matrix has entries row[i] · a(i, j) · column[j]. All factors are powers of two, so that scaling rounds
-/// nothing.
+/// The scaled matrix has entries row[i] · a(i, j) · column[j]. Factors are powers of two, so scaling rounds nothing.
 struct scale_factors {
     std::vector<double> row;
     std::vector<double> column;
@@ -20,8 +19,8 @@ struct scale_factors {
 
 namespace detail {
 
-/// Returns 1 / sqrt(least · largest), where `least` and `largest` are the extreme magnitudes in column or row `major`.
-/// Each entry is first multiplied by its factor in `minors`. Returns `otherwise` if there are no entries.
+/// Returns 1 / sqrt(least · largest) over the magnitudes in column or row `major`. Entries are first multiplied by
+/// their factors in `minors`. Returns `otherwise` if there are no entries.
 inline double balancing_factor(const compressed& a, int major, const std::vector<double>& minors, double otherwise) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0.0;
@@ -40,7 +39,7 @@ inline void balance(const compressed& a, std::vector<double>& majors, const std:
 
 [[nodiscard]] inline double nearest_power_of_two(double v) { return std::exp2(std::round(std::log2(v))); }
 
-/// Whether all entries are of similar size, so that scaling would not help.
+/// Whether all entries are of similar size.
 inline bool is_well_scaled(const compressed& a) {
     return std::all_of(a.value.begin(), a.value.end(), [](double v) {
         return std::abs(v) >= parameters.well_scaled_low && std::abs(v) <= parameters.well_scaled_high;

@@ -20,9 +20,9 @@
 
 namespace optpipe::milp {
 
-/// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i)
-/// = 0, where s(i) = -(activity of row i). In `columns`, the basic column itself has coefficient 1, and other basic
-/// columns have 0. The entries of `slacks` are also the multipliers with which the program's rows add up to `columns`.
+/// A tableau row: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i) = 0, with s(i) = -(activity of row i). In
+/// `columns`, the row's basic column has coefficient 1, and other basic columns have 0. The entries of `slacks` are
+/// also the multipliers with which the program's rows add up to `columns`.
 struct tableau_row {
     std::vector<double> columns;
     std::vector<double> slacks;
@@ -31,7 +31,7 @@ struct tableau_row {
 /// Solves a linear program by the dual simplex method. After changes of the program, the next solve starts from the
 /// current basis. Copies are independent: use one per thread.
 ///
-/// The results of `solve` have been checked against the program itself, not against its scaled copy.
+/// The results of `solve` are checked against the unscaled program.
 class simplex {
 public:
     explicit simplex(linear_program program, simplex_options options = {});
@@ -60,21 +60,19 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimal objective of the last solve. If the solve ended with `cutoff` or at a limit, the result is a valid
-    /// lower bound on the optimal objective.
+    /// The optimal objective of the last solve. After `cutoff` or a limit, returns a valid lower bound on the optimum.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
-    /// Like `dual_bound`, but reduced costs that are only rounding errors count as 0. The result is close to the
-    /// optimum, unless a reduced cost that isn't a rounding error has the wrong sign within the tolerance.
+    /// Like `dual_bound`, with reduced costs that are rounding errors set to 0. The result is close to the optimum
+    /// unless a larger reduced cost has the wrong sign.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }
     [[nodiscard]] std::span<const double> primal() const { return found_.point.primal; }
     [[nodiscard]] std::span<const double> row_activity() const { return found_.point.row_activity; }
-    /// Multipliers of the rows. A multiplier is positive if raising the lower bound of its row raises the optimal
-    /// objective.
+    /// Multipliers of the rows. A multiplier is positive if raising its row's lower bound raises the optimum.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
     /// Multipliers that `verify_infeasible` accepts at least with tolerance 0. Valid after `infeasible`. All

@@ -24,8 +24,8 @@ struct solution {
     [[nodiscard]] std::size_t bytes() const {
         return bytes_of(primal, row_activity, duals, reduced_costs, activity_sizes, reduced_sizes);
     }
-    /// For each activity and reduced cost, the sum of the magnitudes of its terms. The rounding error is proportional
-    /// to this sum.
+    /// Sum of the magnitudes of the terms, per activity and reduced cost. The rounding error is proportional to this
+    /// sum.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;
 };
@@ -64,7 +64,7 @@ inline void complete(const linear_program& program, solution& s) {
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
-    // The rounding error of a row's sum, as a share of the magnitudes of its terms.
+    // Rounding error of a row's sum, relative to its terms' magnitudes.
     constexpr double rounding = 1e-12;
     for (std::size_t i = 0; i < program.rows(); ++i) {
         const double slack = rounding * s.activity_sizes[i];
@@ -74,8 +74,8 @@ inline void complete(const linear_program& program, solution& s) {
     return true;
 }
 
-/// Whether a variable with the value `v` is near the bound that the sign of its reduced cost requires. A variable is
-/// near the bound if moving it there gains no more than the tolerance.
+/// Whether the value `v` is near the bound that its reduced cost requires. Near means that a move to the bound gains at
+/// most the tolerance.
 [[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;
     const double bound = reduced > 0.0 ? lower : upper;

@@ -32,9 +32,8 @@ struct findings {
     std::size_t iterations = 0;
 };
 
-/// One solve of a program from the current basis. The solve runs the dual method, then the primal method if costs were
-/// shifted, and checks the result against the unscaled program. If the check fails, the result is computed again with
-/// more care: first with more factorizations, then with firmer pivots, then without scaling and from the slack basis.
+/// One solve of a program from the current basis. Runs the dual method, then the primal method if costs were shifted,
+/// and checks the result. Failed checks cause attempts with more factorizations, then firmer pivots, then no scaling.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
@@ -111,8 +110,7 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // A program that is infeasible by no more than the tolerance may be reported as feasible or as infeasible, but
-    // either report needs a proof.
+    // Infeasibility within the tolerance may be reported either way, but always needs a proof.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -177,8 +175,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search. Numerical trouble isn't
-/// handled here, because the next steps can start from any basis.
+/// Finds a dual feasible basis, if any. Returns false if a limit ended the search. Numerical trouble isn't handled
+/// here, because the next steps can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -244,8 +242,7 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// Shifted costs alone may lift the method's objective above the cutoff, so the objective only decides when to try a
-/// proof.
+/// Shifted costs alone may lift the objective above the cutoff, so a proof is needed.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The scaled program as the simplex methods see it: A x + s = 0, with a slack s(i) = -(activity of row i) per row, and
-/// bounds on all variables. Indices below `columns` stand for x, and other indices for s.
+/// The scaled program as the simplex methods see it: A x + s = 0, slacks s(i) = -(activity of row i), and bounds on all
+/// variables. Indices below `columns` stand for x, and other indices for s.
 struct scaled_program {
     compressed by_column;
     compressed by_row;
@@ -37,8 +37,8 @@ struct scaled_program {
 class tableau {
 public:
     scaled_program program;
-    /// Working bounds and costs of the methods. The working numbers are those of the program, unless a method has
-    /// shifted them or phase one has replaced the bounds.
+    /// Working bounds and costs of the methods. Working numbers differ from the program's if a method has shifted them,
+    /// and in phase one.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -109,7 +109,7 @@ public:
             settle(j);
     }
 
-    /// Factorizes the basis. Returns false if slacks had to replace variables that made the basis singular.
+    /// Factorizes the basis. Returns false if slacks replaced variables of a singular basis.
     bool factorize() {
         std::vector<double> by_variable(at(program.variables()), 1.0);
         for (std::size_t i = 0; i < head.size(); ++i)

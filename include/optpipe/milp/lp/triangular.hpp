@@ -10,9 +10,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Recent densities of the vectors of one kind of solve. Densities are measured after the solve with the first
-/// triangular matrix, and after the entire solve. The recent densities decide whether the next solve begins with a
-/// symbolic pass.
+/// Recent densities of the vectors of one kind of solve. Each solve records the density after its first triangular
+/// matrix, and at its end. The recent densities decide whether the next solve begins with a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -87,9 +86,9 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
         x[index[k]] -= pivot_value * value[k];
 }
 
-/// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. From `first` to `last`, each
-/// row comes before the rows in its list. Rows with an empty list and a unit diagonal may be left out. If `listed` is
-/// false, the list of the result's nonzeros may be missing.
+/// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. Each row from `first` to
+/// `last` comes before the rows in its list. Rows with an empty list and a unit diagonal may be left out. If `listed`
+/// is false, the list of the result's nonzeros may be missing.
 template <class Iterator>
 void solve_triangular(const growing_lists& lists, const double* inverse_pivots, Iterator first, Iterator last,
                       work_vector& x, reach& r, double expected, bool listed = true) {

@@ -32,7 +32,7 @@ public:
         index.clear();
         is_listed_ = true;
     }
-    /// After this call, the values are valid, but the list of indices isn't, until `clear` is called.
+    /// Marks the list of indices as invalid until `clear`.
     void leave_unlisted() { is_listed_ = false; }
     [[nodiscard]] bool is_listed() const { return is_listed_; }
     /// Inserts an entry. Contract: the index isn't listed yet.
@@ -44,8 +44,7 @@ public:
         double& place = value[static_cast<std::size_t>(i)];
         if (place == 0.0) index.push_back(i);
         place += v;
-        // A listed entry that cancels keeps a tiny value. With the value 0, an entry would be listed a second time when
-        // it becomes nonzero again.
+        // A listed entry that cancels keeps a tiny value. An entry of 0 would be listed again when it becomes nonzero.
         if (place == 0.0) place = trace;
     }
     void copy(const work_vector& other) {

@@ -10,9 +10,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` has the bounds that follow from b =
-/// value, which are tighter than the bounds of the model. If the row's greatest activity within the bounds in `tried`
-/// is below the row's side, the coefficient shrinks by the difference.
+/// Shrinks a binary's big M (the coefficient that switches a row off). `tried` has the tighter bounds that follow from
+/// b = value. The coefficient shrinks by the gap between the row's side and its greatest activity in `tried`.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -20,7 +19,7 @@ struct big_m_tightening {
             const bool has_upper = m.upper(e.at) < infinity;
             if (has_upper == (m.lower(e.at) > -infinity)) continue;
             const double sign = has_upper ? 1.0 : -1.0;
-            // The row can be switched off only by the value of b at which the row leaves more room for its other terms.
+            // Only the value of b that leaves more room can switch the row off.
             if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
         }
     }
@@ -34,8 +33,8 @@ private:
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        // With the new coefficient, the row stays the same at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite
-        // value of b, the terms without b can just reach the side.
+        // The row stays the same at b = 1 (if a > 0) or b = 0 (if a < 0). At the opposite value of b, the terms without
+        // b can just reach the side.
         const auto room = difference(side, std::max(a, 0.0));
         const auto size = difference(most, room.value);
         const double gap = std::abs(a) - size.value;

@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row that says "at most one of these literals is true". A literal is a binary x or its complement 1 - x.
+/// A row that allows at most one of its literals to be true. A literal is a binary x or its complement 1 - x.
 struct clique_row {
     row at;
     bool is_equation = false;          ///< whether exactly one of the literals is true
@@ -23,8 +23,8 @@ struct clique_row {
     std::vector<std::size_t> literals; ///< numbers of the literals, sorted: 2 x stands for x, and 2 x + 1 for 1 - x
 };
 
-/// Enlarges a clique by literals that exclude all of its members, if the larger clique makes other rows redundant. A
-/// literal that excludes all members of an equation is false.
+/// Adds literals that exclude all members of a clique, if other rows become redundant. A literal that excludes all
+/// members of an equation is false.
 class clique_merging {
 public:
     static constexpr std::string_view name = "clique merging";
@@ -44,7 +44,7 @@ private:
                 if (m.has(r) && m.terms(r).size() >= 2) add(m, r, slack);
         }
         [[nodiscard]] const std::vector<clique_row>& cliques() const { return cliques_; }
-        /// The cliques that contain a literal, as indices into `cliques()`.
+        /// A literal's cliques, as indices into `cliques()`.
         [[nodiscard]] const std::vector<std::size_t>& with(std::size_t literal) const { return of_literal_[literal]; }
 
         [[nodiscard]] bool exclude(std::size_t a, std::size_t b, std::size_t& work) const {
@@ -88,7 +88,7 @@ private:
             const bool joins = std::all_of(members.begin(), members.end(),
                                            [&](std::size_t member) { return table.exclude(candidate, member, work); });
             if (!joins) continue;
-            // A row has one coefficient per variable, so it can't hold a literal and its complement.
+            // A row can't hold a literal and its complement, which share a variable.
             const bool has_complement = std::find(members.begin(), members.end(), candidate ^ 1U) != members.end();
             if (clique.is_equation)
                 found.add({{falsify(candidate)}, {clique.at}, {}});

@@ -12,9 +12,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Shrinks coefficients of integer variables in rows with one side. If the row becomes redundant as soon as the
-/// variable leaves one of its bounds, the variable's coefficient is larger than needed. With a smaller coefficient, the
-/// row allows the same integer points, but fewer other points (Savelsbergh 1994).
+/// Shrinks coefficients of integer variables in rows with one side. A coefficient is too large if the row is redundant
+/// once the variable leaves one bound. A smaller coefficient keeps all integer points and cuts off others (Savelsbergh
+/// 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 
@@ -28,7 +28,7 @@ struct coefficient_tightening {
     }
 
 private:
-    /// A row whose coefficients are being shrunk, read as `sign` · row ≤ `side`.
+    /// A row with shrinking coefficients, as `sign` · row ≤ `side`.
     struct shrinking_row {
         double sign;
         double side;
@@ -47,7 +47,7 @@ private:
         const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
-        // Sums the activity without the largest term, because a sum with this term would lose digits.
+        // The largest term is left out of the sum, to keep digits.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);
@@ -70,8 +70,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the largest value of the sum of the other terms.
-    /// At the bound where the column's term is largest, the row leaves the other terms as much room as before. One step
-    /// away from this bound, the row leaves just enough room for `others`.
+    /// The other terms keep their room at the bound where this term is largest. One step away from the bound, the room
+    /// is just enough for `others`.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// x dominates y if increasing x by 1 and decreasing y by 1 never costs more and violates no row. If x dominates y, and
-/// only rows bound x from above, y goes to its lower bound (Gamrath et al. 2015).
+/// x dominates y if the step x + 1, y - 1 never costs more and violates no row. A dominated y goes to its lower bound
+/// if only rows bound x from above (Gamrath et al. 2015).
 class dominated_columns {
 public:
     static constexpr std::string_view name = "dominated columns";
@@ -42,9 +42,8 @@ private:
         });
     }
 
-    /// Searches only the shortest of the rows that keep x from growing, because each of these rows has every column
-    /// that x dominates. A proposal requires only that x still exists, because a domination stays valid if other
-    /// columns are fixed.
+    /// Searches only the shortest row that limits x, because each such row has every dominated column. A proposal only
+    /// requires x, because dominations survive the fixing of other columns.
     static void look_for_dominated(const reducible& m, variable x, std::size_t& work, std::vector<char>& gone,
                                    proposal_list& found) {
         const column_entry* shortest = nullptr;

@@ -14,7 +14,7 @@
 namespace optpipe::milp::presolving {
 
 /// Uses an equation of two columns to eliminate one of them. An integer variable is eliminated only if its value is
-/// integral for every integer value of the other column.
+/// always integral.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 

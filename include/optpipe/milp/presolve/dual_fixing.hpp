@@ -10,8 +10,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// For each column, the number of rows that can keep it from growing (`up`), and the number of rows that can keep it
-/// from shrinking (`down`).
+/// Numbers of rows that limit a column's increase (`up`) and decrease (`down`).
 struct lock_counts {
     std::size_t up = 0;
     std::size_t down = 0;
@@ -28,9 +27,9 @@ struct lock_counts {
     return locks;
 }
 
-/// Fixes a column at its cheapest bound if no row keeps it from moving there. If the cheapest bound is infinite and the
-/// column costs nothing, the column is removed with all of its rows. If the cheapest bound is infinite and the column
-/// has a cost, the model is unbounded or infeasible.
+/// Fixes a column at its cheapest bound if no row prevents the move. If the cheapest bound is infinite and the cost is
+/// 0, the column and its rows are removed. If the cheapest bound is infinite and the column has a cost, the model is
+/// unbounded or infeasible.
 struct dual_fixing {
     static constexpr std::string_view name = "dual fixing";
 

@@ -11,8 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Merges two columns that are multiples of each other in all rows and in cost. Every value of the merged column must
-/// be a sum of values of the two columns.
+/// Merges two columns that are multiples of each other in rows and in cost. Every value of the merged column must be a
+/// sum of values of the two columns.
 struct duplicate_columns {
     static constexpr std::string_view name = "duplicate columns";
 
@@ -38,7 +38,7 @@ private:
         return true;
     }
 
-    /// The factor such that second = factor * first; 0 if there is none.
+    /// The factor in second = factor * first; 0 if there is none.
     static double ratio(const reducible& m, variable first, variable second, const margins& slack) {
         const auto& entries = m.entries(first);
         if (entries.size() != m.entries(second).size()) return 0.0;
@@ -53,8 +53,8 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// After merging, the kept column stands for a sum. Returns whether each value of this sum can be reached by values
-    /// of the two columns.
+    /// After merging, the kept column stands for a sum. Returns whether values of the two columns can reach every value
+    /// of the sum.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

@@ -14,8 +14,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Finds two rows that are multiples of each other, removes one of them, and gives the tighter bounds to the remaining
-/// row.
+/// Removes one of two rows that are multiples of each other, and keeps the tighter bounds.
 struct duplicate_rows {
     static constexpr std::string_view name = "duplicate rows";
 
@@ -35,8 +34,8 @@ struct duplicate_rows {
     }
 
 private:
-    /// The factor such that second = factor * first; 0 if there is none. The factor's noise is the error made when the
-    /// second row's activity is computed as a multiple of the first row's activity.
+    /// The factor in second = factor * first; 0 if there is none. The factor's noise is the error of an activity
+    /// computed through the other row.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
         const auto& b = m.terms(second);

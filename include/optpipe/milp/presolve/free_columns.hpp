@@ -15,10 +15,10 @@
 
 namespace optpipe::milp::presolving {
 
-/// Eliminates columns that are effectively free, because their rows imply their bounds. An equation that contains an
-/// effectively free column determines the column's value. The equation and the column are removed unless the remaining
-/// rows get much longer. A column whose bound depends on an integer variable isn't removed, for example the flow of an
-/// arc that can be closed. Cuts need the bounds of single columns, not a bound of a sum of columns.
+/// Eliminates columns whose bounds are implied by their rows. An equation that contains an effectively free column
+/// determines the column's value. The equation and the column are removed unless the remaining rows get much longer.
+/// Keeps columns whose bound depends on an integer variable, such as flows of arcs that can be closed. Cuts need the
+/// bounds of single columns, not a bound of a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -40,7 +40,7 @@ public:
                is_pivot(m, t, largest) && is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
     }
 
-    /// Whether (`side` - other terms) / coefficient is always a value that the column may have.
+    /// Whether (`side` - other terms) / coefficient is always a valid value of the column.
     static bool stays_integral(const reducible& m, row r, const term& t, double side, const margins& slack) {
         if (!m.is_integer(t.column)) return true;
         const auto& terms = m.terms(r);
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    /// Whether the column is continuous, and a row other than `r` bounds it by a multiple of an integer variable.
+    /// Whether a row other than `r` bounds a continuous column by an integer variable.
     static bool has_variable_bound(const reducible& m, row r, variable x) {
         if (m.is_integer(x)) return false;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
@@ -59,7 +59,7 @@ private:
         });
     }
 
-    /// The shortest column that the row can eliminate; null if there is none.
+    /// The shortest column that the row can eliminate, or null.
     static const term* best_column(const reducible& m, row r, const margins& slack) {
         const term* best = nullptr;
         for (const auto& t : m.terms(r)) {
@@ -70,7 +70,7 @@ private:
         return best;
     }
 
-    /// Whether the coefficient is large enough to divide by, compared with its row and its column.
+    /// Whether the coefficient is large enough to divide by.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
         const auto is_far_larger = [&](const column_entry& e) {
             return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);

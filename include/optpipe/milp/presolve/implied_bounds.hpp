@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// The interval of x that a row implies when its other columns are at their most favourable bounds.
+/// The interval of x implied by a row and the best bounds of its other columns.
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
@@ -30,8 +30,7 @@ struct implied_interval {
 }
 
 /// Tightens the bounds of a column. New bounds follow from one row and the bounds of the row's other columns. Bounds of
-/// continuous columns are tightened only if the model has integer variables and the gain is large enough
-/// (`margins::is_worth`).
+/// continuous columns must gain enough (`margins::is_worth`), in models with integer variables.
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

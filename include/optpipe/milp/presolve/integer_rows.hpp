@@ -16,9 +16,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Rounds the bounds of a row in integer variables to multiples of the common divisor of its coefficients, because the
-/// row's activity is such a multiple. An equation is infeasible if no integer values of its columns give its right-hand
-/// side. For each column, only one bound is used: the bound at which the row's activity is least.
+/// Rounds the sides of integer rows to multiples of the coefficients' common divisor. An equation is infeasible if no
+/// integer values give its right-hand side. For each column, only the bound with the least activity matters.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -40,8 +39,8 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether the row can't have the sum `sum` if its columns have integer values. For each column, only one bound is
-    /// used: the bound at which the row's activity is least.
+    /// Whether integer values can't give the row the sum `sum`. For each column, only the bound with the least activity
+    /// matters.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;
@@ -59,8 +58,8 @@ private:
     }
     /// Whether no sum of multiples of the weights equals `sum`. Sums are grouped by their residue modulo the least
     /// weight. For each residue, only the least sum matters. The least sums are found round by round (Böcker and
-    /// Lipták, 2007). Every sum that is at least the product of the least and the largest weight can be reached,
-    /// because the weights have no common divisor (Brauer, 1942).
+    /// Lipták, 2007). Every sum >= least weight * largest weight can be reached, because the weights have no common
+    /// divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
         const auto modulus = *first;
@@ -86,8 +85,7 @@ private:
             }
         }
     }
-    /// A common divisor of the row's coefficients; 0 if a column isn't integral, or if the coefficients aren't integral
-    /// multiples of any of the tried units.
+    /// A common divisor of the row's coefficients; 0 if a column isn't integral or no unit fits.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

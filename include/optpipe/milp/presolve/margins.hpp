@@ -12,13 +12,13 @@ namespace optpipe::milp::presolving {
 
 /// Tolerances of presolve for comparing computed numbers.
 struct margins {
-    milp::feasibility feasible{}; ///< a bound that is violated by more than this proves infeasibility
-    tolerance equality{1e-12};    ///< numbers that differ by less than this differ only by rounding
+    milp::feasibility feasible{}; ///< violations of bounds beyond this prove infeasibility
+    tolerance equality{1e-12};    ///< the largest difference that counts as rounding
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Rounding error of a bound that has just been computed. The estimate is kept small, because an error in a column
-    /// is multiplied by coefficients and becomes an error in its rows.
+    /// Rounding error of a bound that has just been computed. The estimate is small, because coefficients magnify a
+    /// column's error in its rows.
     [[nodiscard]] static double noise_at(double a) {
         constexpr double operations = 4.0; // number of rounded operations per bound
         return operations * std::numeric_limits<double>::epsilon() * scale(a);
@@ -28,21 +28,19 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// Whether a number is integral up to rounding. The distance from an integer must also be within the integrality
-    /// tolerance, because the rounding error of a large number may exceed this tolerance.
+    /// Whether a number is integral up to rounding. The integrality tolerance also applies, because large numbers have
+    /// large rounding errors.
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
     /// The rounded lower bound of an integer variable. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
-    /// A bound of an integer variable that is derived from a row with the sides `lower` and `upper` may be too tight by
-    /// this amount. `noise` is the bound's error.
+    /// The amount by which an integer variable's bound from a row may be too tight. `noise` is the bound's error.
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether an upper bound may be just a large number that stands for "no limit", because it is much larger than the
-    /// lower bound suggests.
+    /// Whether an upper bound may just stand for "no limit".
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

@@ -15,10 +15,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Tries a binary at 0 and at 1, and uses the bounds that propagation derives. If one value leads to a contradiction,
-/// the binary is fixed at the other value. A bound that follows from both values always holds. If each value of the
-/// binary fixes a column, the column is replaced by a function of the binary. Coefficients in rows that the binary
-/// switches off may shrink.
+/// Tries a binary at 0 and at 1, and uses the bounds that propagation derives. A value that leads to a contradiction
+/// fixes the binary at the other value. A bound that follows from both values always holds. A column fixed by both
+/// values becomes a function of the binary. Coefficients in rows that the binary switches off may shrink.
 struct probing {
     static constexpr std::string_view name = "probing";
 

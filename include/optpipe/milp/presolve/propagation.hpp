@@ -104,7 +104,7 @@ private:
     }
 
     /// Tightens the bounds of the term's column. Returns false if an integer variable has no value left. Crossing
-    /// bounds of a continuous column aren't reported here, because the row reports them.
+    /// bounds of a continuous column are reported by the row.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);

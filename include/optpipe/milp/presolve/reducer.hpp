@@ -23,7 +23,7 @@ namespace presolving {
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
-        // The bounds of integer variables are rounded to integers first, because fractional parts have no meaning.
+        // Rounds the bounds of integer variables first.
         for (const variable x : m.all_variables())
             if (m.is_integer(x))
                 m_.set_bounds(x, slack_.feasible.rounded_up(m.lower(x)), slack_.feasible.rounded_down(m.upper(x)));
@@ -121,7 +121,7 @@ private:
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // Nearly equal bounds don't become one value, because other rows may need a value between them.
+        // Nearly equal bounds stay apart, because other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
@@ -130,8 +130,8 @@ private:
     static double off(const bound_column& b, double bound) {
         return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
-    /// Returns the noise, or 0 if it is only a rounding error. Rounding errors aren't added to bounds, so that bounds
-    /// keep their digits. The rows account for the rounding errors of bounds.
+    /// Returns the noise, or 0 for a mere rounding error. Rounding errors aren't added to bounds, so that bounds keep
+    /// their digits. The rows account for the rounding errors of bounds.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};
@@ -162,7 +162,7 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross by no more than the tolerance make the row an equation.
+        // Sides that cross within the tolerance make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {

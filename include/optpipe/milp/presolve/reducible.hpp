@@ -19,8 +19,8 @@ struct column_entry {
     double coefficient = 0.0;
 };
 
-/// Range of a row's activity within the bounds of its columns. Each end consists of the sum of the finite terms and the
-/// number of infinite terms.
+/// Range of a row's activity within the bounds of its columns. Each end is a sum of finite terms, and a number of
+/// infinite terms.
 struct activity_range {
     double least = 0.0;
     double greatest = 0.0;
@@ -33,7 +33,7 @@ struct activity_range {
         add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
         add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
-    /// Rounding error of the sums; 0 as long as all terms are integral.
+    /// Rounding error of the sums; 0 if all terms are integral.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
     /// Rounding error of the sums when they are compared with the given sides.
     [[nodiscard]] double noise(double lower, double upper) const {
@@ -87,13 +87,12 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 }
 
 /// A model under reduction, to be minimized. Methods read the model, and only reductions change it. Rows and columns
-/// keep their indices. A removed row or column is empty, and `has` is false for it. Each row and column records the
-/// time of its last change, on a clock that ticks once per batch of reductions. A row also counts as changed if bounds
-/// of its columns change. A column also counts as changed if its rows change.
+/// keep their indices. A removed row or column is empty, and `has` is false for it. Each row and column has the time of
+/// its last change, on a clock that ticks once per batch of reductions. A row changes with its columns' bounds. A
+/// column changes with its rows.
 class reducible {
 public:
-    /// `noise` is the error of each row's sides. If `noise` is empty, the sides count as given numbers whose last digit
-    /// is rounded.
+    /// `noise` is the error of each row's sides. If `noise` is empty, only the sides' last digits are rounded.
     explicit reducible(const model& m, std::span<const double> noise = {})
         : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
         offset_ = sign_ * m.offset();

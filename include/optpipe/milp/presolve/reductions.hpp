@@ -17,13 +17,12 @@
 #include <vector>
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
-/// undo, which computes the column's value from the remaining columns. The function `leave` of an undo eliminates the
-/// column from a row, and returns false if no linear row can replace the row.
+/// undo for the column's value. `leave` eliminates the column from a row, and returns false if no linear row remains.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
 
-/// A row from which columns are being eliminated, with one coefficient per column of the original model.
+/// A row under elimination, with one coefficient per original column.
 struct open_row {
     std::vector<double> coefficients;
     double constant = 0.0;
@@ -123,8 +122,7 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in the row `at`, and widens the bounds of this row in
-/// return.
+/// Removes a continuous, costless column x that occurs only in the row `at`. The row's bounds become wider.
 struct absorb_column {
     variable x;
     row at;
@@ -172,7 +170,7 @@ struct absorb_column {
     }
 };
 
-/// Moves the cost of x to the other columns of an equation that contains it.
+/// Moves the cost of x to the other columns of an equation.
 struct move_cost {
     variable x;
     row equation;
@@ -203,7 +201,7 @@ struct merge_columns {
         double upper;
         bool is_integer;
 
-        /// Gives the merged column the value of least magnitude that leaves the kept column within its bounds.
+        /// Gives the merged column the least magnitude that keeps the other column within bounds.
         void operator()(std::span<double> values) const {
             const double sum = values[kept.position()];
             double low = (sum - kept_lower) / factor;
@@ -217,8 +215,7 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// Returns true if the merged column's coefficient in row `r` is `factor` times the kept column's coefficient,
-        /// because only such a row can be expressed in terms of the new column.
+        /// Returns whether row `r` can be expressed in terms of the new column.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -239,7 +236,7 @@ struct merge_columns {
     }
 };
 
-/// Removes x and all of its rows. Contract: x has no cost, and the rows are satisfied if x is large (or small) enough.
+/// Removes x and all of its rows. Contract: x has no cost, and a large (or small) enough x satisfies the rows.
 struct release_column {
     variable x;
     bool upwards = true;
@@ -295,7 +292,7 @@ struct bound_column {
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
-    double grace = 0.0; ///< distance by which x may exceed the new bounds if x is an integer variable
+    double grace = 0.0; ///< how far an integer variable x may exceed the new bounds
 };
 
 /// Replaces the bounds of a row.
@@ -333,7 +330,7 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Reductions that are applied in sequence if none of the listed rows and columns has changed since the proposal.
+/// Reductions to apply in sequence if the listed rows and columns are unchanged.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

@@ -9,9 +9,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that can be
-/// satisfied only if each of its columns is at a bound fixes these columns. A row that the bounds can't satisfy proves
-/// infeasibility.
+/// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that needs
+/// each column at a bound fixes these columns. A row that the bounds can't satisfy proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 
@@ -41,8 +40,8 @@ private:
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Fixes every column at the bound where the row's activity is least (or greatest). The fixed values may be off by
-    /// the row's rounding errors, plus `room` if `room` is positive.
+    /// Fixes every column at the bound where the row's activity is least (or greatest). Fixed values may be off by the
+    /// row's rounding errors, plus any positive `room`.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

@@ -11,9 +11,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Reduces continuous columns that occur in only one row. If the row is an equation, the column's cost moves to the
-/// other columns of the row. A column without a cost is replaced by wider bounds of the row. If only the row limits how
-/// cheap a column can be, the row becomes an equation.
+/// Reduces continuous columns that occur in only one row. In an equation, the column's cost moves to the other columns.
+/// A column without a cost is replaced by wider bounds of the row. If only the row limits how cheap a column can be,
+/// the row becomes an equation.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;

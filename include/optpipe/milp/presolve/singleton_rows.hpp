@@ -12,8 +12,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Turns a row with one column into bounds of that column, unless the bounds would be too large and only cause
-/// numerical errors.
+/// Turns a row with one column into bounds, except for huge bounds.
 struct singleton_rows {
     static constexpr std::string_view name = "singleton rows";
 
@@ -33,8 +32,8 @@ struct singleton_rows {
     }
 
 private:
-    /// Turns the sides into bounds of the column. A side stays in the row if it may be just a large number that stands
-    /// for "no limit" (`margins::is_far_above`).
+    /// Turns the sides into bounds of the column. Sides that may just mean "no limit" stay in the row
+    /// (`margins::is_far_above`).
     static void move_near_sides(const reducible& m, row r, const term& t, bound_column b, const margins& slack,
                                 proposal_list& found) {
         const bool far_below = margins::is_far_below(b.lower, std::min(b.upper, m.upper(t.column)));
@@ -58,8 +57,8 @@ private:
             return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
         });
     }
-    /// Fixes x at the value that an equation gives. Only sets bounds of x in two cases: the value is outside of the
-    /// bounds by more than `noise`, or an error of `noise` in x isn't negligible.
+    /// Fixes x at the value that an equation gives. Sets only bounds if the value is out of bounds, or if an error of
+    /// `noise` in x matters.
     static reduction fix(const reducible& m, variable x, double value, double noise) {
         const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
         if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))

@@ -11,8 +11,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Hash of a set, independent of the order in which its members are added. The hash groups rows by their columns, or
-/// columns by their rows.
+/// A hash of a set, whatever the order of its members. The hash groups rows by their columns, or columns by their rows.
 class support_hash {
 public:
     void add(std::uint32_t member) {
@@ -26,8 +25,8 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Calls `visit(first, second)` for pairs with the same hash until `visit` returns true. Each item is paired with at
-/// most `most_compared` earlier items.
+/// Calls `visit(first, second)` for pairs of equal hash until `visit` returns true. Each item is paired with at most
+/// `most_compared` earlier items.
 template <class Item> class support_groups {
 public:
     template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {

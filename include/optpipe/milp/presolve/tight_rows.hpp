@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Turns a row into an equation if moving a column in one direction never costs more, and only this row stops the move.
-/// The row is changed only if the new equation can eliminate the column.
+/// Turns a row into an equation if only this row stops a column's favourable move. The row is changed only if the new
+/// equation can eliminate the column.
 class tight_rows {
 public:
     static constexpr std::string_view name = "tight rows";

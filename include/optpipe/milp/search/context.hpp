@@ -34,8 +34,8 @@ struct sub_effort {
     std::size_t iterations = 0; ///< limit of simplex iterations; a relaxation that has been started is finished first
 };
 
-/// The data that all components of one search share. The data doesn't change during the search, except for members
-/// whose comments say so. Members that change may be used from any thread.
+/// The data that all components of one search share. The data is constant during the search, except where comments say
+/// otherwise. Members that change may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
@@ -44,8 +44,8 @@ struct context {
     guidance help;
     /// Converts a point of the problem to a point of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
-    /// A known point of the problem, for tests. The search must not exclude this point before an incumbent is at least
-    /// as good. Empty if no such point is known.
+    /// A known point of the problem, for tests. The search must keep this point until an incumbent is at least as good.
+    /// Empty if no such point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
@@ -53,10 +53,9 @@ struct context {
     std::function<void()> on_incumbent;
     /// The difference between an objective in `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// The constant to add to an objective in `incumbents` to get the objective that the user sees, apart from its
-    /// sign.
+    /// The user's objective minus an objective in `incumbents`, apart from the sign.
     double offset = 0.0;
-    /// The worst objective that still interests the search, on the scale of the objectives in `incumbents`.
+    /// The worst objective of interest, on the scale of `incumbents`.
     double ceiling = infinity;
 
     /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
@@ -69,12 +68,12 @@ struct context {
     }
     [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
 
-    /// The worst objective that a new point may have if the incumbent has `objective`.
+    /// The worst allowed objective of a new point if the incumbent has `objective`.
     [[nodiscard]] double cutoff_below(double objective) const {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the cutoff follows from the user's gap, rather than from the step between possible objective values.
+    /// Whether the user's gap decides the cutoff, rather than the step of objective values.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less than this slack count as equal. The slack is relative to the objective that the
@@ -104,7 +103,7 @@ struct context {
             sum += e.coefficient * witness_point[e.column];
         if (sum > instance->tolerances.slack(limit)) witness_lost("a cut");
     }
-    /// Checks that the bounds in `d` don't exclude the witness, unless the witness violates one of `decisions`.
+    /// Checks that the bounds in `d` keep the witness, unless it violates one of `decisions`.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
         for (const auto& l : decisions)

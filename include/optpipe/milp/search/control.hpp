@@ -23,8 +23,7 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// If this search is a part of another search, `above` is the control of that search, and also counts this search's
-    /// memory.
+    /// `above` is the control of the outer search, if any, and also counts this search's memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -46,14 +45,13 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. In deterministic mode, `over` doesn't check these limits,
-    /// because they are checked only between rounds.
+    /// Checks the limits of nodes, iterations and memory. In deterministic mode, `over` doesn't check these limits.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);
         return false;
     }
-    /// Limits the simplex iterations. A search that reaches this limit ends as if it had reached the node limit.
+    /// Limits the simplex iterations. At this limit, a search ends as at the node limit.
     void limit_iterations(std::size_t most) { iteration_limit_ = most; }
     bool end(limit why) {
         note(why);
@@ -89,15 +87,14 @@ public:
         const auto left = countable() - std::min(countable(), memory());
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
-    /// The number of bytes by which one relaxation may grow before the next check, while other relaxations grow at the
-    /// same time. In deterministic mode, there is no limit, because a limit would depend on the progress of other
-    /// threads.
+    /// The bytes by which one of several growing relaxations may grow before the next check. Unlimited in deterministic
+    /// mode, because a limit would depend on other threads.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
         return parent_ != nullptr ? std::min(share, parent_->memory_left_for_one()) : share;
     }
-    /// Sets the number of relaxations that may be solved at the same time, at least 1.
+    /// Sets the number of relaxations solved at the same time, at least 1.
     void expect_relaxations(std::size_t count) { relaxations_.store(count, std::memory_order_relaxed); }
     [[nodiscard]] std::size_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
@@ -110,9 +107,8 @@ public:
     }
 
 private:
-    /// The counted memory must stay below this number of bytes so that the process stays within the limit. The process
-    /// needs more memory than is counted, because growing arrays briefly exist twice, and the allocator needs memory of
-    /// its own.
+    /// Largest counted memory with which the process stays within the limit. Growing arrays briefly exist twice, and
+    /// the allocator needs memory of its own.
     [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 5; }
 
     struct forward {

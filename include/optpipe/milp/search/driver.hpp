@@ -38,7 +38,7 @@ namespace optpipe::milp::search {
 /// One search from start to end.
 class driver {
 public:
-    /// `above` is the control of the outer search if this search is part of another; otherwise null.
+    /// `above` is the control of the outer search, or null.
     driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
         : given_{&given}, options_{&options}, is_part_{above != nullptr}, hooks_{std::move(hooks)},
           limits_{options, above}, best_{given, options.tolerance, options.shared}, reporter_{given, options, limits_,
@@ -60,9 +60,8 @@ public:
 private:
     /// Searches again after a search that found no point. The second search moves sides of rows and bounds of columns
     /// outwards by a part of their tolerance. The model is infeasible only if the second search finds no point, either.
-    /// Points may violate the moved sides and bounds by no more than the remaining part of the tolerance. The second
-    /// search may use one node more than the first. The second search runs no conflict search, because conflict search
-    /// has no node limit.
+    /// Points may violate the moved sides and bounds by the rest of the tolerance. The second search may use one node
+    /// more than the first. The second search runs no conflict search, because conflict search has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // a share of the tolerance
         constexpr double rest = 0.499;
@@ -81,10 +80,10 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    /// Searches the given model again without presolve, if the first search couldn't settle the presolved model within
-    /// the tolerances. The second search has at most `least_nodes` more nodes than the first. The second search runs no
-    /// conflict search, because conflict search has no node limit. The result is empty if the second search doesn't
-    /// settle the model. The second search's point is kept if it is better than the incumbent.
+    /// Searches the given model without presolve, if the first search couldn't settle the presolved model. The second
+    /// search has at most `least_nodes` more nodes than the first. The second search runs no conflict search, because
+    /// conflict search has no node limit. The result is empty if the second search doesn't settle the model. The second
+    /// search's point is kept if it is better than the incumbent.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -107,10 +106,9 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
-    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
-    /// row's activity changes by more than the slack. Bounds of integer variables and sides of integral rows don't
-    /// move. Empty if no side and no bound moves.
+    /// The model with wider sides and bounds. Each row side moves by its slack (`feasibility`). Each column bound moves
+    /// by slack / max(1, the column's largest coefficient), so activities change by at most the slack. Bounds of
+    /// integer variables and sides of integral rows don't move. Empty if no side and no bound moves.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -166,15 +164,14 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes from the given model. The models exist for a while, even if presolve
-    /// removes most of their contents.
+    /// Memory of the models that presolve makes from the given model.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// Presolve must keep rows if the user gives cuts, because cuts are rows of the given model. A user's cut may
-    /// exclude the points that presolve's dual reductions keep.
+    /// With user cuts, presolve must keep rows, because cuts are rows of the given model. A user's cut may exclude the
+    /// points that presolve's dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
         return options_->presolve ? reduction_.reduce(keeps_rows, feasible(), limits_) : presolve_status::reduced;
@@ -222,8 +219,7 @@ private:
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the units of the model here, because the search doesn't look for implied integers if the user gives
-    /// cuts.
+    /// Columns have the model's units here, because implied integers aren't sought with user cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
@@ -266,8 +262,7 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // The limit is only half of this thread's share of the remaining memory, because other threads may take memory
-        // at the same time.
+        // The limit is half of this thread's share of the rest, because other threads also take memory.
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
@@ -295,13 +290,13 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    /// Raises the bound, but not above the cutoff, because points above the cutoff may have been left out.
+    /// Raises the bound, at most to the cutoff.
     void update_bound(double bound) {
         const double cutoff = context_.cutoff_below(context_.incumbent_objective());
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// Whether the two bounds of some column, or the two sides of some row, cross by more than the tolerance.
+    /// Whether a column's bounds or a row's sides cross by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
@@ -310,10 +305,9 @@ private:
             if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// Decides the status of a model with an unbounded relaxation. If the relaxation is unbounded and the model has a
-    /// solution, the model is unbounded, too, because its numbers are rational. The search for a solution starts with
-    /// the presolved model. The presolved model may have no solution although the given model has one, because some
-    /// reductions assume that an optimum exists.
+    /// Decides the status of a model with an unbounded relaxation. With an unbounded relaxation and any solution, the
+    /// model is unbounded, because its numbers are rational. The search for a solution starts with the presolved model.
+    /// The presolved model may lack solutions, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)
@@ -371,7 +365,7 @@ private:
         r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
         return std::move(result_);
     }
-    /// Records that no point is left below the cutoff, so the incumbent is optimal within the user's gap.
+    /// Records that no point is left below the cutoff.
     void conclude_finished() {
         const double objective = best_.objective();
         const double exact = std::min(

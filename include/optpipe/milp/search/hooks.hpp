@@ -11,10 +11,10 @@ namespace optpipe::milp {
 
 /// Optional inputs of a search. Each input is a separate concept. A type may meet any of these concepts.
 ///
-/// *Semantics.* A point has one value per variable of the user's model. Hooks may be called from several threads at
-/// once, so they are const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The
-/// results of `cuts_at` and `objective_bound` are trusted. At least one optimal solution must satisfy all cuts. A cut
-/// isn't a constraint: every point that satisfies the model is a solution, even if it violates a cut.
+/// *Semantics.* A point has one value per variable of the user's model. Hooks are const, because several threads may
+/// call them at once. The results of `first_solution` and `solution_near` are checked. The results of `cuts_at` and
+/// `objective_bound` are trusted. At least one optimal solution must satisfy all cuts. A cut isn't a constraint:
+/// solutions may violate cuts.
 
 /// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
@@ -34,8 +34,8 @@ template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<c
 template <class Hooks> concept gives_bound = requires(const Hooks& h) {
     { h.objective_bound() } -> std::convertible_to<double>;
 };
-/// `std::optional<std::vector<double>> solution_near(std::span<const double> point) const`: a heuristic that looks for
-/// a solution near the point of a relaxation.
+/// `std::optional<std::vector<double>> solution_near(std::span<const double> point) const`: a heuristic near a
+/// relaxation's point.
 template <class Hooks> concept gives_heuristic = requires(const Hooks& h, std::span<const double> point) {
     { h.solution_near(point) } -> std::convertible_to<std::optional<std::vector<double>>>;
 };

@@ -15,8 +15,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// Divides a row's lower side by `unit`, and rounds the quotient up to an integer. If the quotient exceeds an integer
-/// only by noise, it is rounded to this integer.
+/// Divides a row's lower side by `unit`, and rounds the quotient up to an integer. A quotient that exceeds an integer
+/// only by noise is rounded to this integer.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -29,15 +29,14 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit. Scales each implied integer by its unit, and sets
-/// the column's kind to `implied`.
+/// Finds continuous columns that are implied integers in some unit. Scales each implied integer by its unit, and marks
+/// the column as `implied`.
 ///
-/// The search begins with columns that can move one way without cost until they are stopped by a bound, or by a row
-/// without other continuous columns.
+/// The search begins with columns that can move without cost until a bound, or a row of integers, stops them.
 ///
-/// The search then looks for connected rows `c x - c y + (integers) >= b` with at most two continuous columns x and y.
-/// If the integer variables are fixed, such rows describe a network. All vertices of the network's polyhedron are
-/// integral multiples of a common divisor of the sides, the bounds, and the terms of the integer variables.
+/// The search continues with connected rows `c x - c y + (integers) >= b` of at most two continuous columns x and y. If
+/// the integer variables are fixed, such rows describe a network. The network's vertices are multiples of a common
+/// divisor of the sides, the bounds and the integer terms.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -70,8 +69,7 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Marks columns as implied integers if all of them can move up (`way` is 1) or down (`way` is -1) until an
-    /// integral value stops them.
+    /// Marks columns that can all move up (`way` is 1) or down (`way` is -1) to an integral value.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
@@ -141,9 +139,9 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
-    /// common divisor leaves the divisor unchanged, and is rounded to the multiple later. Rounding the bounds only
-    /// removes noise: a feasible point whose columns are rounded like the bounds still satisfies integral rows.
+    /// Must be called after the rows have been measured. A bound that is nearly a multiple of its group's divisor is
+    /// rounded later. Rounding the bounds removes only noise: points rounded like the bounds still satisfy integral
+    /// rows.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
@@ -213,8 +211,8 @@ inline void make_rows_integral(problem& p) {
     }
 }
 
-/// The step of the objective. If all columns with a cost are integral, the objective of every best point is a multiple
-/// of this step. If a column with a cost isn't integral, the step is 0.
+/// The step of the objective. If all columns with a cost are integral, best objectives are multiples of this step. If a
+/// column with a cost isn't integral, the step is 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -35,8 +35,8 @@ public:
         return values_;
     }
 
-    /// The solution and its objective, as `offer` would store them; empty if `values` isn't a solution. `values` has
-    /// one value per variable of the given model.
+    /// The solution and objective that `offer` would store, or nothing. `values` has one value per variable of the
+    /// given model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
         for (const variable x : given_->all_variables())
@@ -44,8 +44,7 @@ public:
         auto within_bounds = values;
         for (const variable x : given_->all_variables())
             within_bounds[x.position()] = nudged(x, values[x.position()]);
-        // Moving a value onto its bound may violate a row with a large coefficient, so the original values are also
-        // tried.
+        // A value on its bound may violate a row, so the original values are also tried.
         if (check(*given_, within_bounds, tolerance_).empty())
             values = std::move(within_bounds);
         else if (!check(*given_, values, tolerance_).empty())
@@ -71,8 +70,8 @@ private:
     [[nodiscard]] double rounded(double value) const {
         return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
     }
-    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance. Values of integer variables
-    /// don't move.
+    /// Moves a value that exceeds its bound by at most the tolerance onto the bound. Values of integer variables don't
+    /// move.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
         if (given_->is_integer(x)) return value;

@@ -6,7 +6,7 @@
 
 namespace optpipe::milp::search {
 
-/// The memory of one component of a search, as counted by the search's control. The destructor releases the memory.
+/// The memory of one component, counted by the search's control. The destructor releases the memory.
 class memory_share {
 public:
     explicit memory_share(control& c) : control_{&c} {}

@@ -8,21 +8,19 @@ namespace optpipe::milp::search {
 
 /// Tolerances of the search; `feasibility` defines what counts as feasible. Not tuned.
 struct numbers {
-    /// The amount by which a row or bound may be violated, as `feasibility` defines it.
+    /// The allowed violation of a row or bound (`feasibility`).
     double feasibility = 1e-6;
     double integrality = 1e-6;
     /// Coefficients below this value count as 0.
     double zero = 1e-9;
-    /// Users compute the sides of rows, so the side of a row may have an error of `noise`. The error of a large row
-    /// side may be `noise` · `noise_share` times the side's magnitude. A contradiction by no more than this error
-    /// doesn't prove infeasibility. Errors of presolve's arithmetic are known row by row, and aren't included in
-    /// `noise`.
+    /// The side of a row may have an error of `noise`, because users compute sides. The error of a large row side may
+    /// be `noise` · `noise_share` times the side's magnitude. A contradiction by no more than this error doesn't prove
+    /// infeasibility. Errors of presolve's arithmetic are known row by row, and aren't included in `noise`.
     double noise = 1e-9;
     double noise_share = 1e-3;
-    /// A bound of a continuous column is tightened only by more than this share (0 to 1) of the distance to the
-    /// column's other bound.
+    /// Least gain of a continuous column's bound, as a share (0 to 1) of the column's range.
     double least_move = 1e-4;
-    /// Bounds above this magnitude aren't derived, because rows could otherwise raise bounds in small steps forever.
+    /// Larger bounds aren't derived, because rows could raise bounds in small steps forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }

@@ -17,9 +17,9 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// The column is continuous in the model. Some best point has an integral value in this column, for any values of
-    /// the integer variables. An implied column is treated like an integer in propagation and learning. The search
-    /// never branches on an implied column.
+    /// The column is continuous in the model. For any values of the integer variables, some best point is integral in
+    /// this column. An implied column is treated like an integer in propagation and learning. The search never branches
+    /// on an implied column.
     implied,
 };
 
@@ -35,14 +35,14 @@ struct sparse_row {
     double upper = infinity;
 };
 
-/// A model in the form that the search uses. The objective is minimized, there are no names, and all rows are in one
+/// A model in the form that the search uses. The objective is minimized, names are absent, and all rows share one
 /// array. Columns may have other units than in the model (`unit`).
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For each implied column, whether its upper bound is the better value if the rows allow either bound.
+    /// For each implied column, whether its upper bound is the better value.
     std::vector<unsigned char> prefers_upper;
-    /// For each column, its unit: a value in the model is `unit` times the value in this problem.
+    /// Unit of each column: model value = `unit` · value in this problem.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
@@ -54,7 +54,7 @@ struct problem {
     double offset = 0.0;
     /// -1 if the model maximizes, 1 otherwise.
     double direction = 1.0;
-    /// The objectives of two best points are equal, or differ by at least this step; 0 if the step is unknown.
+    /// The least step between different objectives of best points; 0 if unknown.
     double objective_step = 0.0;
     numbers tolerances;
 
@@ -134,7 +134,7 @@ struct problem {
             terms.push_back({t.column.value(), t.coefficient});
         const double off = noise.empty() ? 0.0 : noise[r.position()];
         const double low = m.row_lower(r), up = m.row_upper(r);
-        // Widen the row if its error is larger than the search's own tolerance, so that no point is cut off.
+        // Widens the row if its error exceeds the search's tolerance, so that no point is lost.
         const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
         if (widens)
             p.add_row(terms, low - off, up + off);

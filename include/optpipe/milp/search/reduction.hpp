@@ -24,8 +24,7 @@ namespace optpipe::milp::search {
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
-    /// their midpoint. A large bound that may stand for "no limit" becomes a row, because a row that isn't tight
-    /// affects no computation.
+    /// their midpoint. A large bound that may stand for "no limit" becomes a row.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -40,8 +39,8 @@ public:
         for (const variable x : model_.all_variables())
             move_far_bounds(x);
     }
-    /// Rounds bounds that `implied_integers` has found and that are integral except for noise. The bounds are rounded
-    /// before presolve, because presolve would carry the noise into other rows.
+    /// Rounds bounds from `implied_integers` that are integral except for noise. Rounding comes first, because presolve
+    /// would carry the noise into rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
@@ -62,8 +61,7 @@ public:
         return sum;
     }
 
-    /// If `keeps_rows` is true, the reductions keep every feasible point, and rows of the original model can still be
-    /// translated to the reduced model after the call.
+    /// With `keeps_rows`, reductions keep every feasible point, and rows can still be translated.
     presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;
@@ -109,7 +107,7 @@ public:
         }
         return c;
     }
-    /// Takes one value per variable of the original model, and returns one value per variable of the current model.
+    /// Picks the current variables' values from those of the original variables.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {
@@ -122,7 +120,7 @@ public:
     }
 
 private:
-    /// The bound, or infinity if the bound is so large that other solvers would read it as infinite.
+    /// The bound, or infinity if other solvers would read the bound as infinite.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

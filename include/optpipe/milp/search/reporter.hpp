@@ -32,8 +32,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// Reports at once if `now` is true, as for a new incumbent. If `now` is false, reports only if the interval has
-    /// passed.
+    /// Reports at once if `now`, as for a new incumbent. If `now` is false, reports only if the interval has passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

@@ -34,32 +34,31 @@ enum class root_outcome : unsigned char {
 
 /// Parameters for the division of work at the root. Efforts are numbers of conflicts and of row visits. Not tuned.
 struct root_parameters {
-    /// Limits of the prover's first run, which comes before the relaxation.
+    /// Limits of the prover's first run, before the relaxation.
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
-    /// The effort of the first run is limited to this multiple of the relaxation's expected effort, or to the expected
-    /// effort itself if there are continuous columns. The run is limited because the relaxation alone may solve the
-    /// problem. The limit is at least `least_first_visits`, which takes a few hundredths of a second.
+    /// Limits the first run to this multiple of the relaxation's expected effort (1 with continuous columns). The run
+    /// is limited because the relaxation alone may solve the problem. The limit is at least `least_first_visits`, which
+    /// takes a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
-    /// Number of row visits in the prover's first run if there is a second thread. The number is small, because the
-    /// second thread continues the prover's work while the relaxation is solved.
+    /// Row visits of the prover's first run if there is a second thread. A second thread continues the prover's work
+    /// during the relaxation.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
     /// Number of conflicts without progress until the relaxation starts. Small problems have a lower number, because
-    /// their relaxation takes less time.
+    /// their relaxation is faster.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover's work between two checks.
     std::size_t conflicts_per_slice = 500;
     std::size_t visits_per_slice = 2'000'000;
     /// Number of row visits for probing all binaries.
     std::size_t probing_effort = 5'000'000;
-    /// The problem is presolved again if more than this percentage of the open integer variables has been fixed.
+    /// Percentage of open integer variables that must be fixed for another presolve.
     std::size_t least_fixed_percent = 20;
 };
 
-/// The work before the tree search: propagation, a first run of the prover, the relaxation with its cuts, and
-/// heuristics.
+/// The work before the tree search: propagation, prover, relaxation with cuts, and heuristics.
 class root_node {
 public:
     explicit root_node(const context& c) : context_{&c}, engine_{*c.instance}, tree_share_{*c.limits} {
@@ -137,7 +136,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread, the prover gets at least the time that the relaxation is expected to take.
+        // On one thread, the prover gets at least the relaxation's expected time.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));

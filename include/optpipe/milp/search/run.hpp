@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::search {
 
-/// The entire search behind one function that isn't a template. If OPTPIPE_COMPILED is defined, only one file of the
-/// program includes this header. All other files see only the declaration in solve.hpp.
+/// The entire search behind one function that isn't a template. With OPTPIPE_COMPILED, only one file of a program
+/// includes this header. All other files see only the declaration in solve.hpp.
 OPTPIPE_INLINE result run(const model& m, const solve_options& options, given_hooks hooks) {
     OPTPIPE_EXPECT(options.tolerance.relative > 0.0, "milp: the tolerance is above 0");
     OPTPIPE_EXPECT(options.relative_gap >= 0.0 && options.relative_gap <= 1.0, "milp: a relative gap is from 0 to 1");

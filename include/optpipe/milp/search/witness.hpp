@@ -11,10 +11,10 @@
 
 namespace optpipe::milp {
 
-/// A known best point, for tests. A search must not cut off this point before it has an equally good incumbent.
+/// A known best point, for tests. A search must keep this point until an incumbent is equally good.
 ///
 /// *Semantics.* `active()` tells whether there is a witness point. `point()` returns the point, with one value per
-/// variable. The search calls `cut_off(place)` if it cuts off the point, where `place` names a part of the search.
+/// variable. The search calls `cut_off(place)` if it cuts off the point; `place` names a part of the search.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
     { W::active() } -> std::same_as<bool>;
     { w.point() } -> std::convertible_to<std::span<const double>>;

@@ -18,16 +18,16 @@
 namespace optpipe::detail {
 
 /// Allocates from one block of memory according to the lifetimes in a plan. A free block stores the instruction that
-/// freed it, because the next user of the block must wait for that instruction. Memory may be divided into parts of
-/// equal size. No segment crosses from one part into the next.
+/// freed it, for the next user's wait. Memory may be divided into parts of equal size. No segment crosses from one part
+/// into the next.
 ///
-/// The memory in use should stay within a budget, which is the plan's peak. The memory grows beyond the budget if there
-/// is no room for a contiguous segment.
+/// The memory in use should stay within a budget, which is the plan's peak. The memory exceeds the budget if a
+/// contiguous segment has no room.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
 
-    /// Allocated segments, and the instructions that must end before these segments may be used.
+    /// Allocated segments, and the instructions that must end before their use.
     struct taken {
         std::vector<memory_segment> segments;
         std::vector<std::uint32_t> after;
@@ -44,7 +44,7 @@ public:
         grow(packed_.size);
     }
 
-    /// Announces that instruction `by` will release the segments when it ends, at `instant`.
+    /// Announces that the end of instruction `by`, at `instant`, will release the segments.
     void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
         promises_.push({instant, by, std::move(segments)});
     }
@@ -92,8 +92,8 @@ public:
     /// releases.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
-    /// Smallest number of bytes by which the arena must grow so that a segment of `bytes` fits at its end. `bytes` must
-    /// not exceed the size of a part.
+    /// Least growth of the arena, in bytes, to fit a segment of `bytes` at its end. `bytes` must not exceed the size of
+    /// a part.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
         auto begin = size_;
         for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes == begin;) {
@@ -162,8 +162,8 @@ private:
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// Whether this run is better than `other`. An exact fit is best, because it leaves no fragments. If neither
-        /// run fits exactly, the run that was freed earlier is better, because its next user waits less.
+        /// Whether this run is better than `other`. An exact fit is best, because it leaves no fragments. Between runs
+        /// that don't fit exactly, the run freed earlier is better.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;
@@ -239,7 +239,7 @@ private:
         join(static_cast<std::size_t>(at));
         if (at > 0) join(static_cast<std::size_t>(at) - 1);
     }
-    /// Merges a free block with the next block if the same instruction freed both at the same instant.
+    /// Merges two adjacent blocks freed by the same instruction at the same instant.
     void join(std::size_t at) {
         if (at + 1 >= free_.size()) return;
         auto& a = free_[at];

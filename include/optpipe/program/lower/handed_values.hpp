@@ -21,8 +21,8 @@
 
 namespace optpipe::detail {
 
-/// The size in bytes of the message with which a stage hands on the activation of a microbatch. The message with the
-/// activation's gradient is equally large. Data of edges that hold memory isn't included.
+/// Bytes of the message that hands on a microbatch's activation. The message with the activation's gradient is equally
+/// large. Data of edges that hold memory isn't included.
 inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, const lowering_options& how) {
     double size = 0.0;
     p.graph.for_each_edge_out_of(from, [&](const edge& e) {
@@ -31,17 +31,16 @@ inline std::size_t bytes_handed_on(const problem& p, stage from, microbatch m, c
     return how.scaled(how.bytes_of_message(from.position()), size * p.microbatches.factors(from, m).message);
 }
 
-/// A value in the memory of one rank. The lifetime of a copy begins with the operation that makes it, or the message
-/// that brings it. The lifetime ends with the last use on this rank. All uses of a copy are on one lane, so the use
-/// that is written last also runs last.
+/// A value in the memory of one rank. A copy lives from the operation that makes it, or the message that brings it. The
+/// lifetime ends with the last use on this rank. All uses of a copy are on one lane, so the use written last runs last.
 struct value_copy {
     value_kind value = value_kind::boundary;
     operation produced_by{};
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// The size of the copy, or 0 if the problem doesn't state the size. A problem states sizes only for data that
-    /// edges hold, and for attention keys and values.
+    /// The size of the copy, or 0 if the problem doesn't state the size. Only data held by edges, and attention keys
+    /// and values, have stated sizes.
     memory_size held{};
     /// Whether the schedule counts the copy as device memory of its rank. A planned copy counts from `produced_by` to
     /// the instant `until`.
@@ -85,10 +84,9 @@ struct planned_message {
     std::size_t end = 0;
 };
 
-/// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
-/// copy of an activation, and all messages are sent from a second copy. An activation is sent once to each other rank
-/// that needs it. An edge that holds memory has its own copy of the value on the producer's rank, and the copy is sent
-/// when the consumer needs the value. Each gradient goes to only one stage.
+/// All values that a schedule's operations hand on to each other. On the producer's rank, consumers share one copy of
+/// an activation, and messages share another. An activation is sent once to each other rank that needs it. An edge that
+/// holds memory has its own copy, which is sent when the consumer needs it. Each gradient goes to only one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule. If the schedule has a full backward in place of a `backward_input`, finds
@@ -160,8 +158,8 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy of the value that the operation `from` makes, on the rank of `from`. The users of the copy are
-    /// either all on this rank or all on other ranks.
+    /// Adds a copy of the value of `from`, on the rank of `from`. The copy's users are all on this rank, or all on
+    /// other ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
         const rank home = p_.rank_of(from.op.stage);
@@ -277,10 +275,10 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values. Lists 0 and 1 have the users of the activation on the same rank and on
-    /// other ranks. Lists 2 and 3 have the users of the partial result on the same rank and on other ranks.
+    /// The users of one operation's values. Lists 0 and 1: users of the activation on the same rank, and on other
+    /// ranks. Lists 2 and 3: users of the partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
-    /// Each link, with the index of its operation. Empty once the links are sorted.
+    /// Links with their operations' indices. Empty once the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
     /// Indexed by operation: the position of the operation's first link. An extra entry marks the end of the list.

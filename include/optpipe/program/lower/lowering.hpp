@@ -116,8 +116,7 @@ public:
         return all;
     }
 
-    /// The refusal for an arena that exceeds both its plan's peak and its rank's limit; empty if there is no such
-    /// arena.
+    /// The refusal of an arena above both its plan's peak and its rank's limit, if any.
     [[nodiscard]] std::optional<refusal> over_limit() const {
         std::optional<refusal> why;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -145,9 +144,8 @@ public:
         });
         return is_within;
     }
-    /// If an arena is too large because its free memory isn't contiguous, packs the arena again. An arena is too large
-    /// if it exceeds its limit or, with `to_peak`, the plan's peak. The new packings stay valid, because buffers are
-    /// allocated in the same order again.
+    /// Packs an arena again if fragments make it too large. Too large means above the limit or, with `to_peak`, above
+    /// the plan's peak. New packings stay valid, because buffers are allocated in the same order.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -186,8 +184,7 @@ private:
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// The largest allowed size of an arena, in bytes: the memory limit, or the plan's peak if rounding raises the peak
-    /// above the limit.
+    /// Largest allowed size of an arena in bytes: the memory limit, or the plan's rounded peak if larger.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
@@ -214,7 +211,7 @@ private:
             w.write({.kind = instruction_kind::reduce, .op = forward(last.stage, microbatch{0})}, lane_kind::reduce);
         reductions_.emplace_back(last.stage, at);
     }
-    /// Writes the updates in the order of the reductions, so that no update waits for a later reduction.
+    /// Writes updates in the order of reductions, so that none waits for a later reduction.
     void write_updates() {
         const auto write = [&](stage s) {
             writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})}, lane_kind::compute);
@@ -252,12 +249,12 @@ private:
         });
         return bytes;
     }
-    /// Additional device memory that a pair takes while it runs, in bytes.
+    /// Working memory of a pair on the device, in bytes.
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Lets the first waiting node take memory that becomes free later, or memory beyond the plan's peak. Called if all
-    /// ready nodes wait for memory, which happens because of rounding errors or transfers of no duration.
+    /// Lets the first waiting node take memory that becomes free later, or memory beyond the peak. Called if all ready
+    /// nodes wait, after rounding errors or transfers of no duration.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -291,8 +288,8 @@ private:
                 write_reduction(each);
         });
     }
-    /// Adds the backward of a pair to the instruction of its forward. The backward can't use the memory that the
-    /// forward frees, because both run at the same time.
+    /// Adds the backward of a pair to the instruction of its forward. The backward can't reuse the forward's memory,
+    /// because both run at the same time.
     void add_backward(const plan_node& node, program_writer& w, instruction& i) {
         paired_backward second{prepared(node, w, plan_.backward_of(node).op)};
         if (const auto bytes = memory_of_pair(node); bytes > 0) {
@@ -302,7 +299,7 @@ private:
         i.pair = static_cast<std::uint32_t>(w.program().pairs.size());
         w.program().pairs.push_back(second);
     }
-    /// Allocates and frees the buffers of an operation, and adds its dependencies to those of the next instruction.
+    /// Allocates and frees an operation's buffers, and adds its dependencies to the next instruction.
     operation_buffers prepared(const plan_node& node, program_writer& w, const operation& op) {
         operation_buffers i{op};
         switch (op.kind) {
@@ -338,7 +335,7 @@ private:
             return options_.scaled(options_.partial_bytes, p_.microbatches.factors(from, m).message);
         return bytes_handed_on(p_, from, m, options_);
     }
-    /// Adds links to the copies that an operation uses, and frees each copy after its last use.
+    /// Adds links to the used copies, and frees each copy after its last use.
     void use_copies(const plan_node& node, program_writer& w, operation_buffers& i) {
         for (const auto& link : plan_.values().links_of(i.op)) {
             if (is_made_by(copies()[link.copy], i.op)) continue;
@@ -401,8 +398,7 @@ private:
         if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
         make_copies(node, w, i);
     }
-    /// The instruction that last brings the stash of `op` to the device: the reload, or the forward if there is no
-    /// reload.
+    /// The reload of the stash of `op`, or the forward if there is no reload.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
@@ -483,8 +479,7 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if the message goes to the
-    /// adjacent stage.
+    /// The first stage that uses the message on the receiving rank, or `adjacent_stage`.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
@@ -506,8 +501,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Indexed by copy of a value. For each copy, `copy_bytes_` has the size in bytes, `held_` has the buffer, and
-    /// `uses_left_` has the number of uses that aren't written yet.
+    /// Indexed by copy of a value. `copy_bytes_` has each copy's size in bytes, `held_` its buffer, and `uses_left_`
+    /// its unwritten uses.
     std::vector<std::size_t> copy_bytes_;
     /// Indexed by operation: the position of the operation's instruction.
     std::vector<std::uint32_t> written_;
@@ -519,8 +514,8 @@ private:
     per_rank<std::size_t> device_peak_;
     per_rank<std::size_t> host_peak_;
     std::vector<program_writer> writers_;
-    /// The computations of each rank, in order. Each entry has the instant at which the computation ends, and the
-    /// position of its instruction.
+    /// The computations of each rank, in order. Each entry has the instant at which the computation ends, and its
+    /// instruction's position.
     per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
     /// Number of each stage's weight gradients not yet written.
     per_stage<std::size_t> weights_left_;

@@ -23,7 +23,7 @@ struct buffer_lifetime {
     [[nodiscard]] double area() const { return static_cast<double>(bytes) * static_cast<double>(end - begin); }
 };
 
-/// The offset of each buffer, and the total size of the memory that contains all buffers.
+/// Each buffer's offset, and the size of the memory for all buffers.
 struct buffer_packing {
     std::vector<std::size_t> offsets;
     std::size_t size = 0;
@@ -32,17 +32,16 @@ struct buffer_packing {
 /// Limits the work of `buffer_packer`. Packing takes tenths of a second for a rank. Ten times higher limits let only a
 /// few percent more cases fit.
 struct packing_effort {
-    /// Number of times that all buffers are placed, for each initial order.
+    /// Number of placements of all buffers, per initial order.
     std::size_t rounds = 16;
     /// Number of comparisons of two buffers in the local search that changes the best order.
     double comparisons = 2e7;
 };
 
-/// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
-/// the gap that it fills best. Three initial orders are tried: by decreasing size, by decreasing size × lifetime, and
-/// by first use. As long as some buffers lie above `limit`, they are moved to the front of the order, and all buffers
-/// are placed again. In the end, a local search modifies the best order found. No buffer crosses a multiple of `part`.
-/// The result is deterministic.
+/// Dynamic storage allocation with known lifetimes, which is NP-hard. Each buffer goes into the gap that it fills best,
+/// one buffer after the other. Three initial orders are tried: by decreasing size, by decreasing size × lifetime, and
+/// by first use. Buffers above `limit` move to the front of the order, and all buffers are placed again. In the end, a
+/// local search modifies the best order found. No buffer crosses a multiple of `part`. The result is deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,
@@ -89,7 +88,7 @@ private:
             std::stable_partition(order.begin(), order.end(), is_above);
         }
     }
-    /// Moves one buffer at random in the best order, and keeps the change if the result is no worse.
+    /// Moves a random buffer in the best order, and keeps the change unless it is worse.
     void change_order() {
         random_numbers random{1};
         const auto count = buffers_.size();
@@ -127,7 +126,7 @@ private:
         return made;
     }
     /// The offset for buffer `i`: the start of the smallest gap that is large enough. If no gap is large enough, the
-    /// end of the last buffer that is in use at the same time as buffer `i`.
+    /// offset is the end of the last simultaneous buffer.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

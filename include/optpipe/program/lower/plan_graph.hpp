@@ -19,15 +19,14 @@
 
 namespace optpipe::detail {
 
-/// An operation, a pair, a message, or two messages that are issued together. A time is the index of an instant.
+/// An operation, a pair, a message, or two messages issued together. A time is the index of an instant.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
-    /// If the node is a pair: its backward, and the memory that the pair takes while it runs. `operation` is the
-    /// forward of a pair.
+    /// For a pair: its backward, and its working memory. `operation` is the forward of a pair.
     std::size_t backward = not_an_operation;
     memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
@@ -116,8 +115,8 @@ private:
         first_message_ = nodes_.size();
     }
 
-    /// Whether two messages in opposite directions between the same two ranks form one exchange. The two messages must
-    /// use the same lane at both ends and overlap in the plan. The exchange must not delay the consumers of the first
+    /// Whether two messages in opposite directions between the same two ranks form one exchange. Both messages must use
+    /// the same lane at both ends, and overlap in the plan. The exchange must not delay the consumers of the first
     /// message.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;

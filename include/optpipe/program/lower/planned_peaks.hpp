@@ -15,8 +15,8 @@
 
 namespace optpipe::detail {
 
-/// The plan's peak in one arena, in bytes, for each rank. `copy_bytes` has the size of each copy of a value. Memory
-/// that is freed at an instant can be taken again at the same instant.
+/// Each rank's planned peak in one arena, in bytes. `copy_bytes` has the size of each copy of a value. Memory freed at
+/// an instant can be taken at the same instant.
 inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
                                            memory_arena which, const std::vector<std::size_t>& copy_bytes,
                                            const lowering_options& options) {

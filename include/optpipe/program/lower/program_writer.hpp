@@ -15,7 +15,7 @@
 namespace optpipe::detail {
 
 /// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory.
-/// Dependencies that other dependencies imply are left out (a transitive reduction within the rank).
+/// Implied dependencies are left out (a transitive reduction within the rank).
 class program_writer {
 public:
     using position = std::uint32_t;
@@ -117,8 +117,7 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    /// The largest number of lanes in a program: one for computations, two for copies, four for messages, and one for
-    /// reductions.
+    /// Largest number of lanes: 1 for computations, 2 for copies, 4 for messages, 1 for reductions.
     static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
 
@@ -149,8 +148,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_` has
-    /// the number of instructions on the lane that have ended when the instruction ends.
+    /// Indexed by instruction: the position on its lane, counted from 1. For each instruction and lane, `clock_of_`
+    /// counts the lane's instructions that end before the instruction does.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The numbers of bytes that each operation allocates and frees in each arena. The numbers depend on the storage option
-/// of the stash. For a program of forwards only, all numbers are 0.
+/// Bytes that each operation allocates and frees in each arena. The numbers depend on the storage option of the stash.
+/// For a program of forwards only, all numbers are 0.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)
@@ -88,7 +88,7 @@ public:
         }
         return 0;
     }
-    /// Bytes that an operation allocates in an arena when it starts.
+    /// Bytes that an operation allocates in an arena at its start.
     [[nodiscard]] std::size_t acquired(const operation& op, memory_arena from) const {
         const auto& stash = (*this)(op);
         const bool on_host = from == memory_arena::host;
@@ -103,7 +103,7 @@ public:
         }
         return 0;
     }
-    /// Bytes that an operation frees in an arena when it ends.
+    /// Bytes that an operation frees in an arena at its end.
     [[nodiscard]] std::size_t released(const operation& op, memory_arena to) const {
         const auto& stash = (*this)(op);
         const bool on_host = to == memory_arena::host;
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of stage `at`, for microbatches with `factor` as their factor on memory.
+    /// Adds the parts for all storage options of stage `at`, for the memory factor `factor`.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();
@@ -135,7 +135,7 @@ private:
     }
 
     bool has_factors_;
-    /// Indexed by stage, then by microbatch (or by 0 if no microbatch has factors), then by storage option.
+    /// Indexed by stage, microbatch (0 if microbatches have no factors) and storage option.
     per_stage<std::vector<std::vector<stash_bytes>>> of_;
     per_stage<unsigned char> keeps_;
 };

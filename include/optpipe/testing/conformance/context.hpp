@@ -23,35 +23,33 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Size of each copy and message in bytes. A large size helps to find errors that only show while a copy runs.
+    /// Size of each copy and message in bytes. A large size reveals errors that only show during a copy.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
-    /// Number of commands that run on another lane while a lane is blocked. The default is large enough to reveal a
-    /// missing wait.
+    /// Number of commands on another lane while a lane is blocked. The default is large enough to reveal a missing
+    /// wait.
     std::size_t chances = 50;
     /// Whether the last check causes an error in a lane, which makes the executor unusable.
     bool with_error = true;
-    /// Whether the error in the last check is a `cancel` by rank 0, rather than an exception in work of rank 0. An
-    /// executor can be checked with a `cancel` or with an exception, but not with both, because the first error makes
-    /// the executor unusable.
+    /// Whether rank 0 fails the last check by `cancel`, rather than by an exception. An error makes the executor
+    /// unusable, so each run checks only one kind of error.
     bool by_cancel = false;
     /// Whether every rank reports the error of the rank where the failure started. Must be false if each rank detects
-    /// on its own that another rank is gone. If false, each error must name the reporting rank, and the operation for
-    /// which the reporting rank waited.
+    /// on its own that another rank is gone. If false, each error must name the reporting rank and its pending
+    /// operation.
     bool same_error = true;
-    /// Whether the checks may block a lane by work, for lanes that call work only when all earlier commands have ended.
-    /// If true, the checks block up to two lanes of a rank at a time by work, and release the lanes later. Must be
-    /// false for virtual time, or if fewer than two lanes of a rank can be blocked at a time. The option has no effect
-    /// on executors that call work immediately, such as executors with streams.
+    /// Whether work may block a lane, for lanes that call work after all earlier commands. If true, checks block up to
+    /// two lanes of a rank at a time. Must be false for virtual time, or if two lanes of a rank can't be blocked at
+    /// once. Has no effect on executors that call work immediately, such as executors with streams.
     bool work_may_block = true;
-    /// Number of sleeps (of `detail::a_moment` each) after which a waiting check counts as stuck, and the run ends. The
-    /// default takes half a minute on an idle machine, and longer if threads must wait for a processor.
+    /// Number of sleeps (of `detail::a_moment`) after which a waiting check counts as stuck. The default takes half a
+    /// minute on an idle machine.
     std::size_t patience = 200'000;
 };
 
 namespace detail {
 
-/// The time for which a waiting thread sleeps between two polls, so that other threads can run.
+/// Sleep of a waiting thread between two polls.
 inline constexpr std::chrono::microseconds a_moment{100};
 
 /// Thrown to end the run when a check is stuck.
@@ -111,7 +109,7 @@ public:
         waits_.store(false);
         return condition();
     }
-    /// Whether the check itself is currently waiting in `await`, rather than in a call of the executor.
+    /// Whether the check itself waits in `await`.
     [[nodiscard]] const std::atomic<bool>& waits() const { return waits_; }
 
     [[nodiscard]] lane_type lane(lane_kind kind, std::size_t commands = 64) { return on_.open_lane(kind, commands); }

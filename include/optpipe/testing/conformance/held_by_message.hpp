@@ -14,11 +14,10 @@
 namespace optpipe::testing::detail {
 
 /// Checks in which a message blocks a lane, for lanes of any kind. The examined rank waits for a message that its
-/// neighbour sends late. The neighbour sends the late message only after many other messages, and once the neighbour
-/// knows that the examined rank is waiting. The ranks are examined one after the other, each with the help of the next
-/// rank.
+/// neighbour sends late. The neighbour sends the late message after many others, once the examined rank waits. The
+/// ranks are examined in order, each with the help of the next rank.
 ///
-/// The checks also work with transports that run all messages of a direction in the order of issue.
+/// The checks also fit transports that run a direction's messages in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;
@@ -81,9 +80,8 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Makes two copies of data that arrives by message. One copy is in the message's lane. The other copy is in a lane
-    /// that waits for a marker recorded after the message. The same marker was also recorded before the message. The
-    /// second lane must wait for the record after the message, not for the earlier record.
+    /// Copies data that arrives by message, in the message's lane and in a lane that waits for a marker. The marker was
+    /// also recorded before the message, but the wait must be for the later record.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
@@ -124,7 +122,7 @@ private:
         }
     }
 
-    /// Checks that a send doesn't end before its data may be overwritten.
+    /// Checks that a send ends only when its data may be overwritten.
     void overwrite_what_was_sent() {
         const buffers own{in_, 2};
         const execution::copy_piece right{own.device(0), own.host(0)};

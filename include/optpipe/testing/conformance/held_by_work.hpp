@@ -14,12 +14,11 @@
 
 namespace optpipe::testing::detail {
 
-/// A gate that holds a lane. Work on the lane waits at the gate until the gate is opened, or the run is given up.
+/// A gate that holds a lane. Work on the lane waits until the gate opens or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` is true while the check itself waits. Time in which the check waits doesn't count towards the
-    /// gate's time limit, because the check's waits have their own limit. Time in which the host doesn't wait counts,
-    /// because the host may be stuck in a call, or delayed on a busy machine.
+    /// `host_waits` is true while the check itself waits. Waits of the check don't count towards the gate's time limit.
+    /// Other time counts, because the host may be stuck in a call.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -34,7 +33,7 @@ public:
         }
     }
     [[nodiscard]] bool is_entered() const { return entered_.load(); }
-    /// Whether the gate was never opened, because the thread that should open it was stuck.
+    /// Whether nobody opened the gate, because the opening thread was stuck.
     [[nodiscard]] bool is_abandoned() const { return abandoned_.load(); }
 
 private:
@@ -54,8 +53,7 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate in one of two cases: the host has returned from `finish` too early (a fault), or the host has stayed in
-/// `finish` long enough to show that `finish` waits.
+/// Opens a gate once `finish` has returned too early (a fault), or has waited long enough.
 struct opens_gate_late {
     work_gate* gate;
     const std::atomic<bool>* enters;
@@ -70,9 +68,8 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work blocks a lane, for lanes that call work only when all earlier commands have ended. The blocking
-/// work ends only when the check ends it. A command that fails to wait for the blocking work runs too early, and is
-/// found.
+/// Checks that block lanes by work, for lanes that call work after all earlier commands. The blocking work ends only
+/// when the check ends it. A command that doesn't wait for the blocking work is found.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -104,7 +101,7 @@ private:
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether the thread that calls a lane's work isn't the thread that launched the work.
+    /// Whether a lane calls work on a different thread than the launching thread.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});
@@ -188,8 +185,8 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// Checks that a wait is for the last record that was made before the wait. A record made after the wait was issued
-    /// doesn't matter, even if it exists when the lane reaches the wait.
+    /// Checks that a wait is for the last record before the wait. A later record doesn't matter, even if it exists when
+    /// the lane reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();
@@ -215,7 +212,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for a marker that is recorded again");
     }
 
-    /// Checks one lane that waits for two markers, and then two lanes that wait for the same marker.
+    /// Checks one lane that waits for two markers, then two lanes that wait for one marker.
     void check_several() {
         auto& one = make_flag();
         auto& other = make_flag();
@@ -285,8 +282,8 @@ private:
             g.open();
         in_.give_up(place, reason);
     }
-    /// Checks that calls return while a lane is blocked. A call that waits for commands in the blocked lane doesn't
-    /// return until the gate is opened or gives up.
+    /// Checks that calls return while a lane is blocked. A call that waits for commands in the blocked lane returns
+    /// only when the gate opens.
     void check_that_calls_return() {
         for (const auto& g : gates_)
             if (g.is_abandoned()) give_up("lane", "a call that puts something into a lane waits for what is in a lane");
@@ -319,7 +316,7 @@ private:
     }
 
     Context& in_;
-    /// Objects that commands in the lanes use, and that outlive the lanes.
+    /// Objects that the lanes' commands use.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};

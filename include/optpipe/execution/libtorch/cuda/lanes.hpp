@@ -24,16 +24,15 @@
 namespace optpipe::libtorch {
 
 /// A source of streams for the lanes of a CUDA executor (`cuda::options::streams`). The streams come from LibTorch's
-/// pool. Streams that carry messages have high priority. LibTorch keeps the streams of its pool, so later executors
-/// reuse the memory that is cached for these streams. The pool of a device has 32 streams of each priority. With more
-/// than 32 lanes of the same priority on a device, some lanes share a stream.
+/// pool. Streams that carry messages have high priority. The pool of a device has 32 streams of each priority. With
+/// more than 32 lanes of a priority on a device, some lanes share a stream.
 [[nodiscard]] inline cuda::stream_source pooled_streams() {
     return [](rank, lane_kind kind) { return c10::cuda::getStreamFromPool(carries_messages(kind)).stream(); };
 }
 
-/// The memory of stashes on a GPU. Copies are put into the current stream of the current device. Offloaded stashes are
-/// in pinned host memory, whose sizes LibTorch rounds up to powers of two. LibTorch's allocator knows of each copy, and
-/// reuses host memory only after the copy has ended.
+/// The memory of stashes on a GPU. Copies are put into the current stream of the current device. Offloaded stashes take
+/// pinned host memory, which LibTorch rounds up to powers of two. LibTorch's allocator reuses host memory only after
+/// its copies have ended.
 class cuda_memory final : public held_memory {
 public:
     using held_memory::held_memory;

@@ -18,8 +18,8 @@
 
 namespace optpipe::libtorch {
 
-/// The devices of all ranks, indexed by rank. Throws `error` if a stage isn't on a GPU, or if the stages of a rank are
-/// on several GPUs. Contract: the model has as many stages as the problem.
+/// The devices of all ranks, indexed by rank. Throws `error` unless all stages of a rank are on the same GPU. Contract:
+/// the model has as many stages as the problem.
 [[nodiscard]] inline std::vector<int> devices_of(const problem& p, const training& model) {
     std::vector<int> devices(p.graph.ranks(), -1);
     for (const stage s : p.graph.all_stages()) {
@@ -34,8 +34,8 @@ namespace optpipe::libtorch {
     return devices;
 }
 
-/// Runs the ranks of a pipeline as threads of this process. Each rank is on the GPU of its stages, and ranks may share
-/// a GPU. Messages are copies between the memories of GPUs.
+/// Runs the ranks of a pipeline as threads of this process. Each rank uses the GPU of its stages. Ranks may share a
+/// GPU. Messages are copies between the memories of GPUs.
 class cuda_ranks {
 public:
     cuda_ranks(const problem& p, const training& model, const pipeline_options& how)
@@ -61,8 +61,8 @@ private:
 };
 
 /// Trains a model on the GPUs of its stages. Messages must have bytes (`message_bytes`), and steps can't be paced. The
-/// host only puts work into streams. `training::input` and `training::loss` should return tensors on the device, which
-/// they allocate and fill in the current stream. The functions needn't wait for copies in the current stream.
+/// host only puts work into streams. `training::input` and `training::loss` should return device tensors, filled in the
+/// current stream. The functions needn't wait for copies in the current stream.
 using cuda_pipeline = basic_pipeline<cuda_ranks>;
 
 } // namespace optpipe::libtorch

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// The result of conflict analysis: a clause that holds everywhere, and the level at which the clause becomes unit.
+/// A globally valid clause, and the level at which the clause becomes unit.
 struct learned_clause {
     /// The literals of the clause. After backtracking, the first literal is implied. The second literal belongs to the
     /// level to which the search backtracks. If the clause is empty, the problem is infeasible.
@@ -20,9 +20,9 @@ struct learned_clause {
     std::uint32_t levels = 0;
 };
 
-/// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), applied to bounds
-/// instead of Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns
-/// (Achterberg, 2007). Literals on continuous columns are always replaced by the literals that implied them.
+/// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), on bounds. A row
+/// explains a bound by the weakest sufficient bounds of its other columns (Achterberg, 2007). Literals on continuous
+/// columns are always replaced by the literals that implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}
@@ -30,7 +30,7 @@ public:
     /// The integral columns involved in the last analysis.
     [[nodiscard]] std::span<const std::uint32_t> involved() const { return involved_; }
 
-    /// `conflict` has literals that hold, but exclude each other.
+    /// The literals in `conflict` hold, but exclude each other.
     learned_clause analyze(propagator& engine, std::span<const literal> conflict) {
         auto& d = engine.bounds();
         marks_.assign(static_cast<std::size_t>(d.changes()), {});
@@ -113,7 +113,7 @@ private:
             if (d.at(f).level == top_level_) ++at_top_;
         fresh_.clear();
     }
-    /// Whether the literal being explained is redundant, because all literals of its explanation are marked.
+    /// Whether the explained literal is redundant: its whole explanation is marked.
     [[nodiscard]] bool follows(const domains& d) const {
         for (const auto& l : explanation_) {
             const auto i = d.first_change_of(l);

@@ -29,10 +29,10 @@ enum class search_outcome : unsigned char {
 
 /// Parameters for restarts and clause deletion in `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, which make runs with different seeds differ. Each initial activity is at
-    /// most 1000 · `tie_breaker`, which is less than the increase of an activity at one conflict.
+    /// Unit of the random initial activities, which make runs with different seeds differ. Initial activities are at
+    /// most 1000 · `tie_breaker`, less than the increase at one conflict.
     double tie_breaker = 1e-6;
-    /// Factor by which activities are multiplied after each conflict, as in MiniSat. With a lower factor, the last
+    /// Activities are multiplied by this factor after each conflict, as in MiniSat. With a lower factor, the last
     /// conflicts count more.
     double activity_decay = 0.95;
     /// The search restarts after `restart_unit` times the next term of Luby's sequence, counted in conflicts. A smaller
@@ -40,15 +40,14 @@ struct conflict_parameters {
     std::size_t restart_unit = 100;
     /// Number of propagation rounds between two checks of the clock.
     std::size_t rounds_between_looks = 64;
-    /// Number of learned clauses at which half of them are deleted, and the growth of this number at each deletion.
-    /// More clauses prune more, but slow propagation down.
+    /// Half of the learned clauses are deleted at this number, which then grows. More clauses prune more, but slow
+    /// propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 500;
 };
 
-/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, the search decides
-/// columns of recent conflicts, propagates bounds, learns clauses and restarts. Learned clauses are kept from run to
-/// run.
+/// Depth-first search on the integer columns without any relaxation. The search decides columns of recent conflicts,
+/// propagates, learns clauses and restarts. Learned clauses are kept from run to run.
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
@@ -87,12 +86,12 @@ public:
     /// Sets the value that the search tries first for a column.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
 
-    /// Whether there are columns for `begin_least_bound_first`, that is, integer variables that aren't binary.
+    /// Whether there are general integer variables, for `begin_least_bound_first`.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on, general integer variables are decided first: the variable with the least lower bound is fixed at
-    /// this bound. If the variables are start times of jobs, this rule is list scheduling.
+    /// From now on, the search first fixes the general integer variable with the least lower bound. If the variables
+    /// are start times of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;
@@ -102,8 +101,8 @@ public:
     }
     void end_least_bound_first() { least_bound_first_ = false; }
 
-    /// Whether `begin_dispatching` has decisions to make. The decisions are binaries that put one of two columns (such
-    /// as start times of jobs) before the other.
+    /// Whether `begin_dispatching` has decisions to make. The decisions are binaries that order two columns, such as
+    /// start times of jobs.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
     /// From now on, binaries that order two columns are decided first. Each call selects another dispatching rule.
     void begin_dispatching() {
@@ -113,8 +112,8 @@ public:
     }
     void end_dispatching() { dispatching_ = false; }
 
-    /// Searches for a point below the cutoff, under an assumption if there is one. If the outcome is `point`, the
-    /// bounds stay fixed at this point until the next call.
+    /// Searches for a point below the cutoff, perhaps under an assumption. After `point`, the bounds stay fixed at the
+    /// point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;

@@ -15,7 +15,7 @@ namespace optpipe::milp::search {
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Number of decision levels among the literals when the clause was learned; clauses with fewer levels are better.
+    /// Decision levels among the literals when the clause was learned; fewer levels are better.
     std::uint32_t levels = 0;
     float activity = 0.0F;
     bool learned = false;
@@ -36,7 +36,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
-    /// The number of bytes. Includes a second arena, because two arenas exist while the clauses grow or are compacted.
+    /// The number of bytes. Counts the arena twice, because a second arena exists during compaction.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }

@@ -41,8 +41,7 @@ private:
     static constexpr std::size_t most_binaries = 3;
 
     enum class usage : unsigned char { none, orders, other };
-    /// The pair of columns that a binary orders. With the binary at 1, `first` comes before `second`; with the binary
-    /// at 0, `first` comes after `second`.
+    /// The pair of columns that a binary orders. At 1, the binary puts `first` before `second`; at 0, after `second`.
     struct pair {
         std::uint32_t first = 0, second = 0;
         usage use = usage::none;
@@ -70,8 +69,8 @@ private:
             note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
-    /// Notes the pair that a binary orders. The binary is ignored if it orders two pairs, or if one of its values
-    /// orders a pair in both directions.
+    /// Notes the pair that a binary orders. Ignores a binary that orders two pairs, or one pair in both directions at
+    /// once.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

@@ -14,11 +14,10 @@
 
 namespace optpipe::milp::search {
 
-/// Dispatches jobs. Decides the binaries that order two columns, each of which is the start time of a job
-/// (`disjunctive_structure`). Among the columns with open decisions, the dispatcher repeatedly takes the column with
-/// the least key, and puts this column before all columns not taken yet. A key is between the column's current bounds.
-/// With the lower bound as key, the job with the earliest start comes first. With the upper bound as key, the job with
-/// the earliest due date comes first (Giffler and Thompson, 1960).
+/// Dispatches jobs. Decides the binaries that order start times of jobs (`disjunctive_structure`). The open column with
+/// the least key goes before all columns not taken yet. A key is between the column's current bounds. With the lower
+/// bound as key, the job with the earliest start comes first. With the upper bound as key, the earliest due date comes
+/// first (Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}

@@ -13,9 +13,9 @@
 
 namespace optpipe::milp::search {
 
-/// A lazy priority queue of columns. The column with the least lower bound is first. Bounds rise on the way down the
-/// tree, so the key of a column is refreshed when the column reaches the top of the queue. Each column is returned
-/// once, even if its key has fallen several times.
+/// A lazy priority queue of columns. The column with the least lower bound is first. A column's key is refreshed at the
+/// top of the queue, because bounds rise down the tree. Each column is returned once, even if its key has fallen
+/// several times.
 class least_bound_queue {
 public:
     /// Inserts a new column, or updates a column whose key may have fallen.

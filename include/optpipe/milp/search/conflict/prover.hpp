@@ -21,7 +21,7 @@
 namespace optpipe::milp::search {
 
 /// A problem with an additional integer column whose value times `unit` is at least the objective. A lower bound of the
-/// additional column is a bound on the objective, and assumptions about the objective are literals of this column.
+/// additional column is a bound on the objective.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -58,7 +58,7 @@ private:
 
 /// How `prover` divides its effort, which is measured in row visits. Not tuned.
 struct prover_parameters {
-    /// Number of row visits that count as one conflict, so that an expensive conflict counts as several conflicts.
+    /// Number of row visits that count as one conflict.
     std::size_t visits_per_conflict = 1000;
     /// Number of conflicts between two checks of the proven bound.
     std::size_t conflicts_per_run = 500;
@@ -66,21 +66,21 @@ struct prover_parameters {
     /// `most_rules` is the limit in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected number of row visits of a rule per coefficient. Rules aren't tried if one rule would take more than
-    /// `most_slices` slices.
+    /// Expected number of row visits of a rule per coefficient. Rules that take more than `most_slices` slices aren't
+    /// tried.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
-    /// A new point counts as progress only if it closes at least this share (0 to 1) of the gap. On random models of 3
-    /// to 8 columns with large domains, a share of 0.001 makes the search 13 times faster. On one pipeline model, a
-    /// share of 0.01 makes the search 7 times slower, but a share of 0.001 doesn't.
+    /// A new point is progress only if it closes at least this share (0 to 1) of the gap. A share of 0.001 makes the
+    /// search 13 times faster on random models of 3 to 8 columns with large domains. A share of 0.01 makes the search 7
+    /// times slower on one pipeline model, but 0.001 doesn't.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
 };
 
-/// Proves bounds without relaxations. Conflict search alternates between looking for better points and proving that no
-/// point lies within a step above the lower bound (destructive lower bounds). The step grows while proofs are easy. The
-/// prover is strong on problems whose relaxations are weak because of big-M rows.
+/// Proves bounds without relaxations. Conflict search alternates between better points and higher lower bounds
+/// (destructive lower bounds). The step grows while proofs are easy. The prover is strong on problems with big-M rows,
+/// whose relaxations are weak.
 class prover {
 public:
     prover(const context& c, double low, double high, std::uint64_t seed)
@@ -96,8 +96,7 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// The larger of two numbers: the conflicts and points since the last progress, and the effort since the last
-    /// progress, converted to conflicts.
+    /// Conflicts and points since the last progress, or the effort in conflicts if that is more.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
@@ -156,9 +155,8 @@ private:
     static constexpr prover_parameters with_{};
 
     /// Looks for a first point if there is none yet. Dispatching rules decide the binaries that order columns. The
-    /// first slice tries a few rules, and each later slice tries one more rule. The effort of dispatching rules doesn't
-    /// count in `stalled_conflicts`. A rule may take a few times as long as the slice, because it visits every row
-    /// several times.
+    /// first slice tries a few rules, and each later slice one more rule. The effort of dispatching rules doesn't count
+    /// in `stalled_conflicts`.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -176,7 +174,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// Looks for a first point by deciding general integer variables first, if there are any. Later calls do nothing.
+    /// Looks for a first point by deciding general integer variables first. Later calls do nothing.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;
@@ -245,8 +243,7 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// A better point counts as progress only if it closes a share of the gap, because the search could otherwise creep
-    /// in tiny steps to an optimum that a relaxation finds at once.
+    /// Small gains don't count as progress, because a relaxation may find the optimum at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

@@ -18,10 +18,10 @@
 
 namespace optpipe::milp::search {
 
-/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). As long as no cut is
-/// found, another row that is tight at the point is added. The added row eliminates the non-integer column that is
-/// farthest from its bounds. If the rows are the nodes of a network, the sum follows a path along the flow as long as
-/// all eliminated columns have coefficients of the same sign.
+/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). Until a cut is found,
+/// another row that is tight at the point is added. The added row eliminates the non-integer column that is farthest
+/// from its bounds. In a network, the sum follows a path of the flow while the eliminated columns' coefficients have
+/// one sign.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {
@@ -62,8 +62,7 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// The columns of the sum that may be eliminated: all columns, or only those with a positive or a negative
-    /// coefficient.
+    /// The columns that may be eliminated: all, or only those with a positive or negative coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {
@@ -125,7 +124,7 @@ private:
             }
         return false;
     }
-    /// The shortest tight row that has the column and isn't yet in the sum; null if there is none.
+    /// The shortest tight row with the column that isn't yet in the sum, or null.
     [[nodiscard]] const occurrence* partner(std::size_t column) const {
         const occurrence* best = nullptr;
         for (const auto& o : rows_of_[column]) {

@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds the clique of a knapsack row. The clique consists of items of which any two together exceed the limit.
+    /// Adds the clique of a knapsack row. Any two items of the clique together exceed the limit.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;
@@ -70,8 +70,7 @@ private:
     std::vector<std::vector<std::uint32_t>> cliques_of_;
 };
 
-/// Separates clique cuts. Starting from each fractional member, greedily grows a set in which any two members exclude
-/// each other.
+/// Separates clique cuts. Grows a set of pairwise exclusive members greedily from each fractional member.
 class clique_separation {
 public:
     clique_separation(const problem& p, const clique_table& t) : problem_{p}, table_{t}, shared_(2 * p.columns(), 0) {}
@@ -124,8 +123,8 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Called when `m` is chosen after `count` other members. Increases the counter of each neighbour of `m` that is
-    /// also a neighbour of all members chosen before `m`.
+    /// Called when `m` is chosen after `count` other members. Increases the counters of the neighbours that all chosen
+    /// members share.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

@@ -16,8 +16,8 @@
 namespace optpipe::milp::search {
 
 /// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
-/// the number of binaries that are 1. A binary that is as heavy as the h heaviest binaries of the cover together counts
-/// as h binaries. Columns that aren't binary are set to the bound that leaves the most room.
+/// the number of binaries that are 1. A binary as heavy as the h heaviest of the cover counts as h binaries. Other
+/// columns are set to the bound that leaves the most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)
@@ -65,8 +65,7 @@ private:
         }
         return items_.size() > 1 && room_ > problem_.tolerances.feasibility;
     }
-    /// Takes items until their total weight exceeds the limit. Items come first if their distance from 1, divided by
-    /// their weight, is small.
+    /// Takes items until their total weight exceeds the limit. Items with small (distance from 1) / weight come first.
     bool cover() {
         std::stable_sort(items_.begin(), items_.end(), [](const item& a, const item& b) {
             return (1.0 - a.value) * b.weight < (1.0 - b.value) * a.weight;

@@ -56,8 +56,8 @@ struct cut {
     return lengths > 0.0 ? sum / lengths : 0.0;
 }
 
-/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful. A cut is
-/// doubtful if its numbers differ too much in size, or if a tiny term has no bound.
+/// Replaces tiny terms by their least values within the bounds. Empty if the cut is numerically doubtful. Numbers of
+/// very different sizes, and tiny terms without a bound, make a cut doubtful.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};

@@ -17,13 +17,12 @@
 
 namespace optpipe::milp::search {
 
-/// Cut-set inequalities (Magnanti, Mirchandani and Vachani, 1995) of networks that are hidden in the rows. The networks
-/// are found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow
-/// into a set of nodes. Rows are nodes. A non-integer column in two rows is an arc, which leads from the row where its
-/// scaled coefficient is negative to the row where this coefficient is positive. A non-integer column in a single row
-/// connects that row with the outside. For each node with a demand, the first cut is a minimum cut of the capacities
-/// that are open at the point. Opening the arcs of a cut leads to the next cut behind it (the nested cuts and the creep
-/// flow of Koch and Martin, 1998). For each cut, the rows of the nodes behind it are summed and rounded.
+/// Cut-set inequalities (Magnanti, Mirchandani and Vachani, 1995) of networks hidden in the rows. The networks are
+/// found as by Achterberg and Raack (2010). A cut-set inequality requires that enough arcs are open for the flow into a
+/// set of nodes. Each row is a node of a network. A non-integer column in two rows is an arc from its negative to its
+/// positive scaled coefficient. A non-integer column in a single row connects that row with the outside. The first cut
+/// of a node with a demand is a minimum cut of the capacities open at the point. Opening a cut's arcs leads to the next
+/// cut (nested cuts and creep flow, Koch and Martin, 1998). Each cut sums and rounds the rows of the nodes behind it.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -82,7 +81,7 @@ private:
         }
         return all;
     }
-    /// Scales the rows so that, if possible, adding two rows cancels the columns that are in both rows.
+    /// Scales rows so that adding two rows cancels their common columns, if possible.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)
@@ -104,7 +103,7 @@ private:
             orient(component);
         }
     }
-    /// Chooses the sign of a component so that at most half of its nodes with a nonzero demand are sources.
+    /// Chooses a component's sign so that at most half of its nodes with demands are sources.
     void orient(std::span<const std::uint32_t> component) {
         std::ptrdiff_t surplus = 0;
         for (const auto v : component)
@@ -133,8 +132,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// For each arc, computes the distance between the current value of the integer variable that opens the arc and the
-    /// value at which the arc is closed. The distance is negative if no integer variable opens the arc.
+    /// Computes how far each arc's integer variable is from the value that closes the arc. The distance is negative if
+    /// no integer variable opens the arc.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -167,8 +166,8 @@ private:
         flow_ = 0.0;
     }
     /// Sends flow to the target until the arcs of a cut are full. Flow comes from the outside, and from all nodes that
-    /// flow may leave. Returns false if the share `enough_flow` of the demand reaches the target, because no cut is
-    /// then needed. After the call, `queue_` has the nodes from which the target can still be reached.
+    /// flow may leave. Returns false if the share `enough_flow` of the demand reaches the target. After the call,
+    /// `queue_` has the nodes from which the target can still be reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
@@ -188,7 +187,7 @@ private:
             }
         return opened;
     }
-    /// A source from which the target can be reached; `none` if there is no such source.
+    /// A source from which the target can be reached, or `none`.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;

@@ -16,9 +16,8 @@
 
 namespace optpipe::milp::search {
 
-/// Probes binaries at the root. A value that leads to a contradiction is excluded. If a value of a binary implies a
-/// bound of another column, the bound is kept as a cut `y <= u + (v - u) x`. A kept cut is used when a point violates
-/// it.
+/// Probes binaries at the root. A value that leads to a contradiction is excluded. A bound implied by a binary's value
+/// is kept as a cut `y <= u + (v - u) x`. A kept cut is used when a point violates it.
 class implied_bounds {
 public:
     /// Returns false if the problem has no feasible point.
@@ -72,11 +71,10 @@ private:
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// Bounds are kept only for non-integer columns, because most bounds of integer variables follow from the rows.
+    /// Only bounds of non-integer columns are kept, because rows imply most others.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
-    /// The cut -y + (implied - root) x <= -root: y is at least `root`, and at least `implied` if x is 1. The variable y
-    /// is the column of `b`, or the negative of that column if `b` is an upper bound. The binary x is column `j` if
-    /// `one` is true, and the complement of column `j` otherwise.
+    /// The cut -y + (implied - root) x <= -root: y >= root, and y >= implied if x = 1. The variable y is the column of
+    /// `b`, negated for an upper bound. The binary x is column `j`, or its complement if not `one`.
     static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
         cut c;
         c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});

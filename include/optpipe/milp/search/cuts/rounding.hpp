@@ -29,32 +29,30 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Coefficients below this value count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients that are tried as divisors of the sum. The best divisor, divided by each number in
-    /// `shares`, is also tried, as Marchand and Wolsey do.
+    /// Number of coefficients that are tried as divisors of the sum. The best divisor is also tried divided by each
+    /// number in `shares` (Marchand and Wolsey).
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integer variables that are also measured from their farther bound, to try another rounding.
+    /// Number of integer variables also measured from their farther bound.
     std::size_t most_flips = 30;
-    /// After division, the right-hand side must be at least this far from the nearest integers. The cut is weak if its
-    /// right-hand side is too near the integer below. The cut has large coefficients if its right-hand side is too near
-    /// the integer above. A small right-hand side, such as a demand divided by the capacity of an arc, doesn't make
-    /// coefficients large. A small right-hand side needs only the distance `least_rest` from the integer above.
-    /// `least_rest` is ten times the integrality tolerance. Of 31 networks whose arcs can carry all demand, 30 are
-    /// solved to optimality within 6 s, but only 11 without the rule for small right-hand sides.
+    /// After division, the right-hand side must be at least this far from the nearest integers. A right-hand side near
+    /// the integer below makes the cut weak. A right-hand side near the integer above makes coefficients large. A small
+    /// right-hand side, such as demand / capacity, keeps coefficients small. A small right-hand side needs only the
+    /// distance `least_rest` from the integer above. `least_rest` is ten times the integrality tolerance. On 31
+    /// networks, the rule for small right-hand sides raises the number solved within 6 s from 11 to 30.
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
 /// The bound from which a non-integer column is measured. `nearest` is the bound that is nearer to the column's value
-/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum. With `relaxing`, only
-/// integer variables stay in the cut, as in a cut-set inequality.
+/// at the point. `relaxing` is the bound with which the column drops out of the rounded sum.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
-/// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation. Columns and slacks are measured from their nearer bound. A bound may depend on an integer variable.
-/// `bound_choice` says from which bound non-integer columns are measured. The sum is divided by one of its coefficients
-/// and rounded. With the multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer cut. In a
-/// network, the row of a node and the capacity rows of its arcs give a flow cover cut.
+/// Mixed-integer rounding of a sum of rows (Nemhauser and Wolsey, 1990; Marchand and Wolsey, 2001). Columns and slacks
+/// are measured from their nearer bound. A bound may depend on an integer variable. `bound_choice` says from which
+/// bound non-integer columns are measured. The sum is divided by one of its coefficients and rounded. With the
+/// multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer cut. A network node's row and its
+/// arcs' capacity rows give a flow cover cut.
 class mixed_integer_rounding {
 public:
     /// `lower` and `upper` are the bounds at the root.
@@ -63,8 +61,7 @@ public:
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut from the weighted sum of the rows or from the negative of this sum; empty if the point
-    /// violates no such cut.
+    /// The most effective violated cut from the weighted sum of rows or its negative, if any.
     std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
                                 bound_choice choice = bound_choice::nearest) {
         choice_ = choice;
@@ -93,7 +90,7 @@ public:
 private:
     static constexpr rounding_parameters with_{};
 
-    /// The nonnegative distance of a column, or of the activity of a row, from one of its bounds.
+    /// The nonnegative distance of a column or a row's activity from a bound.
     struct part {
         std::uint32_t index = 0;
         bool is_row = false;
@@ -116,8 +113,8 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// Writes the equation Σ multiplier · (row - activity of the row) = 0 in terms of distances, as parts_ = right_.
-    /// Returns false if a bound is infinite.
+    /// Writes Σ multiplier · (row - activity of the row) = 0 in distances, as parts_ = right_. Returns false if a bound
+    /// is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
@@ -157,8 +154,8 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// Measures a column from one of its bounds, which may depend on an integer variable. Returns false if the chosen
-    /// bound is infinite.
+    /// Measures a column from a bound, which may depend on an integer variable. Returns false if the chosen bound is
+    /// infinite.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;
@@ -184,8 +181,8 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure the column from its upper bound. If both bounds are equally near, the preferred bound is the
-    /// one that removes the column from the cut or replaces it by an integer variable.
+    /// Whether to measure the column from its upper bound. Ties go to the bound that removes the column or replaces it
+    /// by an integer variable.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
         const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
@@ -195,8 +192,8 @@ private:
         right_ += by;
         right_size_ += std::abs(by);
     }
-    /// Replaces the terms of column `j`, which nearly cancel, by the least value of their sum. Returns false if the sum
-    /// has no least value.
+    /// Replaces the nearly cancelling terms of column `j` by their sum's least value. Returns false if the sum has no
+    /// least value.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
@@ -220,8 +217,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// The divisor with the most effective rounding. An integer variable is flipped (measured from its farther bound)
-    /// if this makes the rounding more effective.
+    /// The divisor with the most effective rounding. Integer variables are flipped (measured from their farther bound)
+    /// if that makes rounding more effective.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {
@@ -255,7 +252,7 @@ private:
         }
         return result;
     }
-    /// The parts that may be flipped, beginning with the parts nearest to the middle of their bounds.
+    /// The parts that may be flipped, those nearest to the middle first.
     [[nodiscard]] std::vector<std::size_t> flippable() const {
         std::vector<std::pair<double, std::size_t>> found;
         for (std::size_t k = 0; k < parts_.size(); ++k)
@@ -293,14 +290,14 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether the remainder of the right-hand side can be a demand. A demand is small compared with the capacities,
-    /// but larger than an error within the tolerance of rows.
+    /// Whether the remainder of the right-hand side can be a demand. A demand is smaller than the capacities, but
+    /// larger than the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
 
-    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts the result back to
-    /// columns.
+    /// Rounds parts_ <= right_, and converts the result to columns. The rounding is valid because the parts are
+    /// nonnegative.
     std::optional<cut> round(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
@@ -312,7 +309,7 @@ private:
         if (rounded_.touched().size() > longest()) return std::nullopt;
         return normalized(rounded_, limit, lower_, upper_);
     }
-    /// Adds a part to the cut, and returns the constant that must be added to the limit.
+    /// Adds a part to the cut, and returns the change of the limit.
     double add_back(const part& p, double weight) {
         if (p.is_row) {
             for (const auto& e : entries(p.index))
@@ -342,7 +339,7 @@ private:
     std::vector<part> parts_;
     double right_ = 0.0;
     double right_size_ = 0.0;   ///< sum of the magnitudes of the terms of `right_`
-    bool has_capacity_ = false; ///< whether a part is measured from a bound that depends on an integer variable
+    bool has_capacity_ = false; ///< whether some part is measured from a variable bound
     bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;
 };

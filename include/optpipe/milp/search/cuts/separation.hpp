@@ -27,17 +27,17 @@ struct separation_parameters {
     /// Largest number of rounds. Separation also ends when the bound stalls.
     std::size_t most_rounds = 200;
     /// Separation ends after `stall_limit` consecutive rounds without progress. A round makes progress if the bound
-    /// rises by at least `least_progress`, relative to the bound (at least 1).
+    /// rises by `least_progress` · max(1, |bound|).
     std::size_t stall_limit = 4;
     double least_progress = 1e-4;
-    /// Number of cuts per round: a constant, plus one cut for each `columns_per_cut` columns. More cuts raise the bound
-    /// in fewer rounds, but slow the simplex method down.
+    /// Cuts per round: a constant, plus one per `columns_per_cut` columns. More cuts raise the bound in fewer rounds,
+    /// but slow the simplex method down.
     std::size_t least_per_round = 50;
     std::size_t columns_per_cut = 10;
 };
 
 /// Adds cuts at the root in rounds, until the bound stalls. In each round, all separators add cuts to one pool. The
-/// best cuts are added to the relaxation, and cuts that aren't tight are removed from it.
+/// best cuts enter the relaxation, and cuts that aren't tight leave it.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {

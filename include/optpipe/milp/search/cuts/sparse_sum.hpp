@@ -10,8 +10,7 @@
 
 namespace optpipe::milp::search {
 
-/// A sum of sparse rows. For each entry, the magnitudes of its parts are also summed, because a small remainder after
-/// cancellation is noise.
+/// A sum of sparse rows. Magnitudes are also summed, because a small remainder after cancellation is noise.
 class sparse_sum {
 public:
     explicit sparse_sum(std::size_t columns) : values_(columns, 0.0), sizes_(columns, 0.0) {}
@@ -30,7 +29,7 @@ public:
     [[nodiscard]] double operator[](std::size_t j) const { return values_[j]; }
     [[nodiscard]] double size_of(std::size_t j) const { return sizes_[j]; }
     [[nodiscard]] bool is_noise(std::size_t j) const { return std::abs(values_[j]) <= rounding * sizes_[j]; }
-    /// Columns with at least one nonzero part. Each column is listed once, in the order of the columns' first parts.
+    /// Columns with at least one nonzero part. Lists each column once, in the order of first parts.
     [[nodiscard]] std::span<const std::uint32_t> touched() const { return touched_; }
 
 private:

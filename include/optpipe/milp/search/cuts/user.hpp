@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// The cuts of the user's hook: one cut for each finite side of the hook's rows.
+/// The cuts of the user's hook, one per finite side of its rows.
 class user_separation {
 public:
     explicit user_separation(const context& c) : context_{&c} {}

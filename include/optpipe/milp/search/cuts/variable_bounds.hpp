@@ -22,7 +22,7 @@ struct variable_bound {
     [[nodiscard]] double at(std::span<const double> point) const { return constant + coefficient * point[integer]; }
 };
 
-/// Collects rows with two terms, which bound a non-integer column by a multiple of an integer variable.
+/// Collects rows that bound a non-integer column by a multiple of an integer variable.
 class variable_bounds {
 public:
     explicit variable_bounds(const problem& p) : problem_{&p}, lower_(p.columns()), upper_(p.columns()) {

@@ -24,7 +24,7 @@ struct heuristic_parameters {
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;
     std::size_t tree_nodes = 300;
-    /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
+    /// Number of binaries that local branching may change (10 to 20 in Fischetti and Lodi, 2003).
     std::size_t radius = 10;
     /// Limit of simplex iterations in a neighbourhood. The limit is `least_iterations` + (iterations of the worker) /
     /// `share_of_iterations`.
@@ -32,7 +32,7 @@ struct heuristic_parameters {
     std::size_t share_of_iterations = 4;
 };
 
-/// Decides for one worker which heuristics run, and when.
+/// Decides which heuristics one worker runs, and when.
 class heuristic_controller {
 public:
     /// `first` is the index of this controller. Controllers of workers that search together start with different
@@ -80,8 +80,7 @@ private:
         diving{*context_, w, locks_}.run(
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
-    /// A limit of simplex iterations, which is `least_iterations` plus the number of iterations that the worker's
-    /// relaxations have taken.
+    /// Limit of simplex iterations: `least_iterations` + the worker's iterations for relaxations.
     static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;

@@ -19,8 +19,8 @@ enum class diving_rule : unsigned char {
     locked,     ///< rounds in the direction that fewer rows block
 };
 
-/// One dive from a node. The dive repeatedly rounds a column, propagates and solves the relaxation, until it finds a
-/// solution or a dead end. One wrong rounding per column can be undone.
+/// One dive from a node. A dive rounds, propagates and solves the relaxation until a solution or a dead end. One wrong
+/// rounding per column can be undone.
 class diving {
 public:
     diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}

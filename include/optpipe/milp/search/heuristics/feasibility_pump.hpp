@@ -10,9 +10,9 @@
 
 namespace optpipe::milp::search {
 
-/// The feasibility pump (Fischetti, Glover and Lodi, 2005). The pump rounds a point of the relaxation, then finds the
-/// point of the relaxation that is nearest to the rounded point, and so on. If a rounded point repeats, it is perturbed
-/// randomly. An integer variable counts in the distance only if it is rounded to one of its bounds.
+/// The feasibility pump (Fischetti, Glover and Lodi, 2005). The pump alternates between rounding a point and finding
+/// the nearest point of the relaxation. If a rounded point repeats, it is perturbed randomly. Only integer variables
+/// rounded to a bound count in the distance.
 class feasibility_pump {
 public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)

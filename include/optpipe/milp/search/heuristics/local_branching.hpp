@@ -11,7 +11,7 @@
 namespace optpipe::milp::search {
 
 /// Local branching (Fischetti and Lodi, 2003) as a heuristic. Searches the points that differ from the incumbent in at
-/// most `radius` binaries. Empty if there are no binaries, or if no point is found.
+/// most `radius` binaries. Empty without binaries, or if no point is found.
 [[nodiscard]] inline std::optional<std::vector<double>> local_branching(const context& c, const domains& d,
                                                                         std::span<const double> incumbent,
                                                                         std::size_t radius, sub_effort most,

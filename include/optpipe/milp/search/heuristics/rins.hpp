@@ -10,14 +10,13 @@
 
 namespace optpipe::milp::search {
 
-/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005). Fixes the integer variables that have
-/// the same value in the incumbent as in the relaxation, and solves the remaining problem. Empty if too few variables
-/// can be fixed.
+/// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005). Fixes integer variables with equal
+/// values in incumbent and relaxation, and solves the rest. Empty if too few variables can be fixed.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,
                                                              double cutoff) {
-    // Not tuned. With fewer fixed columns, the remaining problem is nearly as hard as the original problem.
+    // Not tuned. With fewer fixed columns, the problem stays nearly as hard.
     constexpr std::size_t least_fixed_percent = 40;
     const auto& p = *c.instance;
     auto m = model_of(p, d);

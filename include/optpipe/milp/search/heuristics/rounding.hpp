@@ -12,8 +12,7 @@
 
 namespace optpipe::milp::search {
 
-/// For each column, the number of rows that an increase can violate, and the number of rows that a decrease can
-/// violate.
+/// Numbers of rows that each column can violate by increasing, and by decreasing.
 struct locks {
     std::vector<std::uint32_t> up, down;
 

@@ -32,22 +32,20 @@ struct tree_search_parameters {
     /// Number of nodes per dive. With few nodes, the search stays close to the best bound. With many nodes, most
     /// relaxations start from the basis of a similar node.
     std::size_t nodes_per_dive = 60;
-    /// Limits of a slice of the prover's work. The limits of the first slice are divided by `first_slice_divisor`, so
-    /// that easy trees don't wait long for the prover.
+    /// Limits of a slice of the prover's work. The first slice's limits are divided by `first_slice_divisor`.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// The prover gets as much effort as the tree, but only half of the tree's effort after this number of conflicts
-    /// without progress.
+    /// After this number of conflicts without progress, the prover gets half of the tree's effort.
     std::size_t stall_limit = 2'000;
-    /// Largest number of global bounds that are kept until all workers have applied them. Bounds beyond this number are
+    /// Largest number of global bounds kept for workers that haven't applied them. Bounds beyond this number are
     /// dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
 /// Parallel branch and bound: the workers, their shared data, and the assignment of nodes. In opportunistic mode, each
-/// thread takes the next best node as soon as it is free. In deterministic mode, a fixed number of workers take the
-/// best nodes in rounds. When all workers have finished a round, their results are merged in the order of the workers.
+/// free thread takes the next best node. In deterministic mode, a fixed number of workers take the best nodes in
+/// rounds. The results of a round are merged in the order of the workers.
 class parallel_tree_search {
 public:
     parallel_tree_search(const context& c, std::unique_ptr<prover> p)
@@ -88,7 +86,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_locked();
     }
-    /// A function that is called from time to time with the bound, by one thread at a time.
+    /// Called from time to time with the bound, by one thread at a time.
     std::function<void(double)> report;
 
 private:
@@ -131,9 +129,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs the prover as long as the prover makes progress,
-    /// and gives it the same share of effort as a search on one thread. Other threads run the prover if the tree has no
-    /// nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover while the prover makes progress.
+    /// Other threads run the prover if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -189,8 +186,7 @@ private:
         notify_waiters();
         return true;
     }
-    /// Gives a waiting thread the shallowest node of a running dive, because the shallowest node has the largest
-    /// subtree.
+    /// Gives a waiting thread a dive's shallowest node, which has the largest subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};

@@ -18,8 +18,7 @@ struct worker_results {
     std::vector<literal> global_bounds;
     /// The best known point of the problem; may be null.
     std::shared_ptr<const std::vector<double>> point;
-    /// Solutions of the given model that were within the cutoff when they were found, and that haven't been offered
-    /// yet.
+    /// Solutions within the cutoff at their discovery, not yet offered.
     std::vector<std::vector<double>> solutions;
 
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {

@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::search {
 
-/// The reason for a bound change. A reason is a decision or a global fact (`none`), a row, a clause, or a list of
+/// The reason for a bound change. A reason is a decision or global fact (`none`), a row, a clause, or a list of
 /// literals.
 struct reason {
     enum class source : unsigned char { none, row, disjunction, list };
@@ -37,8 +37,8 @@ struct bound_change {
     reason why;
 };
 
-/// The bounds of all columns, with the trail of changes that led to them. The trail is divided into levels, one per
-/// decision, and can be undone. Level 0 holds everywhere.
+/// The bounds of all columns, with a trail of their changes. The trail is divided into levels, one per decision, and
+/// can be undone. Level 0 holds everywhere.
 class domains {
 public:
     explicit domains(const problem& p)
@@ -98,8 +98,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`. The bounds don't change. To walk the trail
-    /// backwards, hide its changes one by one. `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`, until `unhide` is called. The bounds don't
+    /// change.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;
@@ -112,7 +112,7 @@ public:
     [[nodiscard]] double visible(bound_index b) const {
         return last_[b] == not_on_trail ? root_[b] : at(last_[b]).after;
     }
-    /// The first visible change that makes a literal true; `not_on_trail` if it holds at the root.
+    /// The first visible change that makes a literal true, or `not_on_trail` at the root.
     [[nodiscard]] trail_position first_change_of(literal l) const {
         if (l.value <= root_[l.bound]) return not_on_trail;
         auto i = last_[l.bound];

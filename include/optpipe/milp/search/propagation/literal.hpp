@@ -7,8 +7,8 @@
 
 namespace optpipe::milp::search {
 
-/// One bound of a column. `2 j` is the lower bound of column j, and `2 j + 1` is the negative of its upper bound. The
-/// negative of an upper bound only rises, as lower bounds do, so the same code handles lower and upper bounds.
+/// One bound of a column. `2 j` is the lower bound of column j, and `2 j + 1` is the negative of its upper bound.
+/// Negated upper bounds only rise, like lower bounds.
 using bound_index = std::uint32_t;
 
 [[nodiscard]] constexpr bound_index lower_of(std::size_t column) { return static_cast<bound_index>(2 * column); }
@@ -27,7 +27,7 @@ struct literal {
 
 [[nodiscard]] constexpr literal at_least(std::size_t column, double value) { return {lower_of(column), value}; }
 [[nodiscard]] constexpr literal at_most(std::size_t column, double value) { return {upper_of(column), -value}; }
-/// The literal that holds if and only if `l` doesn't hold. Valid only for literals of integral columns.
+/// The literal that holds exactly if `l` doesn't. Valid only for literals of integral columns.
 [[nodiscard]] constexpr literal negation(literal l) { return {opposite(l.bound), 1.0 - l.value}; }
 /// Whether a column with this value makes the literal true.
 [[nodiscard]] constexpr bool holds_at(literal l, double value, double slack = 0.0) {

@@ -25,8 +25,8 @@ struct propagation_parameters {
     std::size_t terms_per_visit = 8;
 };
 
-/// The bounds of a problem's columns, and the constraints that tighten them. The constraints are both sides of each
-/// row, the cutoff of the objective, and clauses. Every bound change has a reason.
+/// A problem's bounds, and the constraints that tighten them. Constraints are both sides of each row, the objective's
+/// cutoff, and clauses. Every bound change has a reason.
 class propagator {
 public:
     explicit propagator(const problem& p) : problem_{&p}, domains_{p}, rows_{p.columns()}, disjunctions_{p.columns()} {
@@ -72,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff is already some distance below the incumbent, so the objective row needs hardly any slack.
+        // The cutoff is below the incumbent anyway, so the objective row needs hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
@@ -99,9 +99,8 @@ public:
         }
     }
 
-    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. If the implied bound of a
-    /// continuous column crosses the column's other bound, the two bounds are made equal. The row itself reports the
-    /// conflict, because the row's slack decides whether there is one.
+    /// Tightens a bound, unless the literal already holds. Returns false on a conflict. A continuous column's crossing
+    /// bounds are made equal. The row reports the conflict, because the row's slack decides.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -122,7 +121,7 @@ public:
         domains_.raise(l, why);
         return true;
     }
-    /// Implies `l`, with the literals `because` as its reason.
+    /// Implies `l` with the reason `because`.
     bool imply(literal l, std::span<const literal> because) {
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
@@ -175,7 +174,7 @@ public:
         return true;
     }
 
-    /// Sets the conflict for a row that the bounds contradict by more than `margin`.
+    /// Sets the conflict of a row that the bounds violate by more than `margin`.
     void contradict(std::span<const signed_term> terms, double limit, double margin) {
         conflict_.clear();
         row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, margin, conflict_);
@@ -291,7 +290,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Moves the false literal to the clause's second position, and looks for another literal to watch there.
+    /// Moves the false literal to the second position, and looks for another literal to watch.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);
@@ -344,13 +343,13 @@ private:
         }
         return true;
     }
-    /// Tightens the bound opposite to `t.bound`, so that the term rises by no more than `room` above `least · weight`.
+    /// Tightens the opposite bound, so that the term rises by at most `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    /// The literal that follows if a term may rise by no more than `room`. Empty if the literal isn't new, or if it
-    /// tightens a bound too little. The bound of an integer variable may be too tight by `grace`.
+    /// The literal that follows if a term may rise by at most `room`. Empty if the literal isn't new, or tightens a
+    /// bound too little. The bound of an integer variable may be too tight by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

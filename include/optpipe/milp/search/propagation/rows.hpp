@@ -26,7 +26,7 @@ struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// A violation of the limit is a contradiction only if the violation exceeds this slack.
+    /// A violation up to this slack is no contradiction.
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;
@@ -34,7 +34,7 @@ struct signed_row {
     bool exact = false;
 };
 
-/// All rows as signed rows, and the rows in which each bound occurs.
+/// All rows as signed rows, and the rows of each bound.
 class signed_rows {
 public:
     explicit signed_rows(std::size_t columns) : watchers_(2 * columns) {}
@@ -81,7 +81,7 @@ private:
         set_limit(id, limit, p.tolerances);
         return id;
     }
-    /// The largest magnitude that the column can have within its bounds, but at most `huge`.
+    /// The column's largest possible magnitude, at most `huge`.
     static double size_of(std::size_t j, const problem& p) {
         double size = 0.0;
         for (const double bound : {p.lower[j], p.upper[j]})
@@ -94,7 +94,7 @@ private:
     std::vector<std::vector<std::uint32_t>> watchers_;
 };
 
-/// The sum of a row: its least activity, and the number of its unbounded terms.
+/// A row's least activity, and its number of unbounded terms.
 struct row_sum {
     double finite = 0.0;
     std::size_t infinite = 0;
@@ -113,7 +113,7 @@ struct row_sum {
     }
 };
 
-/// Rounding error of the sum of a row's terms when it is compared with a limit.
+/// Rounding error of a sum of terms compared with a limit.
 template <class ValueOf>
 [[nodiscard]] double noise_of(std::span<const signed_term> terms, double limit, ValueOf value_of) {
     double largest = std::abs(limit);

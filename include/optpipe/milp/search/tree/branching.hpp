@@ -54,11 +54,10 @@ struct branching_parameters {
     /// better than the best column.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
-    /// Number of simplex iterations per child. With more iterations, the gain is estimated more precisely, but at a
-    /// higher cost.
+    /// Number of simplex iterations per child. More iterations estimate the gain more precisely.
     std::size_t iterations_per_child = 60;
-    /// The up child is searched first unless rounding up moves the column farther than rounding down by more than this
-    /// distance. Increasing a column usually has more consequences than decreasing it.
+    /// The up child comes first unless rounding up moves the column farther by more than this distance. Increasing a
+    /// column usually has more consequences than decreasing it.
     double up_margin = 0.2;
 };
 
@@ -114,8 +113,8 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Whether to search the up child first. The up child is first unless the integer above is farther away than the
-    /// integer below by more than the margin.
+    /// Whether to search the up child first. The up child comes first unless rounding up moves the column farther by
+    /// more than the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::search {
 
-/// An open node of the tree, given by the decisions that lead to it.
+/// An open node of the tree, as a list of decisions.
 struct node {
     std::vector<literal> decisions;
     /// Lower bound on the objective of the node's points.
@@ -19,7 +19,7 @@ struct node {
     double estimate = 0.0;
     /// Basis of the parent's relaxation; may be null.
     std::shared_ptr<const basis> start;
-    /// Distance by which the last decision rounded its column; 0 if unknown. Used for pseudocosts.
+    /// Distance of the last decision's rounding; 0 if unknown. Used for pseudocosts.
     double rounded = 0.0;
     /// Number of the node in the order of creation. Used to break ties.
     std::uint64_t number = 0;

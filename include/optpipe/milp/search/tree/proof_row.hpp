@@ -33,9 +33,8 @@ public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` has one value per row, which is positive for a lower side. `share` is the multiplier of the
-    /// objective. If `share` is 0, the row can prove that there is no point at all, so the proof must hold for any
-    /// noise in the rows' sides.
+    /// `multipliers` has one value per row, positive for a lower side. `share` is the multiplier of the objective. A
+    /// row with `share` 0 proves that no point exists, for any noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -56,8 +55,7 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff already keeps a distance from the incumbent
         noise_ += arithmetic_;
     }
-    /// If a term is too small to count, replaces the term by its least value within the bounds at the root, and moves
-    /// this value to the limit.
+    /// Replaces a tiny term by its least value at the root, which moves to the limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
@@ -82,11 +80,10 @@ public:
     [[nodiscard]] double limit() const { return limit_; }
     /// The limit used for tightening bounds. The limit includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
-    /// The noise of the row. The bounds contradict the row only if they violate the limit by more than this noise plus
-    /// the rounding errors of the sum.
+    /// The noise of the row. The bounds contradict the row only beyond this noise and the sum's rounding errors.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
-    /// Whether the bounds contradict the row by more than its noise and the possible rounding errors.
+    /// Whether the bounds contradict the row by more than noise and rounding errors.
     [[nodiscard]] bool contradicts(const domains& d) const {
         double magnitude = magnitude_;
         double least = -limit_;

@@ -9,10 +9,10 @@
 
 namespace optpipe::milp::search {
 
-/// The observed cost of rounding each column down and up, per unit of distance (Bénichou et al., 1971).
+/// Observed costs of rounding each column down and up, per unit of distance (Bénichou et al., 1971).
 class pseudocosts {
 public:
-    /// One observation: the bound rose by `gain` when the column was moved by `distance`.
+    /// One observation: a move by `distance` raised the bound by `gain`.
     struct observation {
         std::size_t column;
         bool up;
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::size_t reliability(std::size_t column) const {
         return std::min(count(column, false), count(column, true));
     }
-    /// The column's mean cost per unit of distance, or the mean over all columns if the column has no observations.
+    /// The column's mean cost per unit of distance, or all columns' mean without observations.
     [[nodiscard]] double unit(std::size_t column, bool up) const {
         const auto& all = sides_[up ? 1 : 0];
         const auto& own = all.of[column];

@@ -62,9 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if the problem is still infeasible after the rows' sides are moved outwards by their
-    /// noise. If the relaxation is feasible only after the sides are moved, the relaxation's point may violate the
-    /// original sides by up to the noise.
+    /// Reports infeasibility only if it persists with the rows' sides moved outwards by their noise. The relaxation's
+    /// point may violate the original sides by up to the noise.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -83,7 +82,7 @@ public:
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves. A unit of effort takes about as long as a row visit in propagation.
+    /// The effort of all solves. One unit takes about as long as a row visit in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
@@ -146,8 +145,8 @@ public:
     }
 
 private:
-    /// Additional memory during a factorization, as a multiple of the factors' memory (measured). The memory is needed
-    /// because lists grow, and because the part of the matrix that isn't eliminated yet has separate lists.
+    /// Additional memory of a factorization, as a multiple of the factors' memory (measured). Lists grow, and the part
+    /// that isn't eliminated yet has lists of its own.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {
@@ -172,8 +171,8 @@ private:
     [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
         return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
     }
-    /// Moves the sides of all rows outwards by more than their errors (noise), and solves this wider program. If the
-    /// wider program is infeasible, the original program is infeasible by more than the noise.
+    /// Solves the program with all rows' sides moved outwards by their noise. If the wider program is infeasible, the
+    /// original is infeasible beyond the noise.
     lp_status solve_wider(const simplex_limits& limits) {
         constexpr double times = 10.0;
         const auto lower = solver_.program().row_lower;

@@ -40,8 +40,7 @@ struct tree_worker_parameters {
     /// Largest number of literals in a clause that is learned from an infeasible relaxation. Longer clauses prune less
     /// and cost more.
     std::size_t longest_clause = 200;
-    /// Limits of user cuts: the number of rounds per node, the number of cuts per round, and the number of kept cuts at
-    /// which loose cuts are removed.
+    /// Limits of user cuts: rounds per node, cuts per round, and cuts kept before loose cuts are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
@@ -50,8 +49,8 @@ struct tree_worker_parameters {
     std::size_t longest_pause = 31;
 };
 
-/// One worker of branch and bound on relaxations. A worker dives from a node, and returns the open nodes that it
-/// passes. Results for other workers are kept until they are collected.
+/// One worker of branch and bound on relaxations. A worker dives from a node, and returns the open nodes on its way.
+/// Results for other workers wait until they are collected.
 class tree_worker {
 public:
     tree_worker(const context& c, const propagator& engine, const relaxation& lp)
@@ -64,7 +63,7 @@ public:
 
     /// Processes at most `budget` nodes depth first, beginning with `n`. Processes fewer nodes if they are expensive.
     /// The remaining nodes are in `open`, the shallowest first. After each node, `share` is called with `open`, and may
-    /// remove nodes from it.
+    /// remove nodes.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
@@ -97,7 +96,7 @@ public:
     [[nodiscard]] std::vector<pseudocosts::observation>& observations() { return observations_; }
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return lp_; }
-    /// The least bound among nodes that could neither be searched nor excluded; infinite if there are no such nodes.
+    /// Least bound of nodes neither searched nor excluded; infinite without such nodes.
     [[nodiscard]] double unresolved() const { return unresolved_; }
 
     void take_cutoff(double cutoff) {
@@ -105,7 +104,7 @@ public:
         results_.cutoff = cutoff;
         engine_.set_cutoff(cutoff);
     }
-    /// Goes to the root and applies bounds that other workers have proven to hold everywhere.
+    /// Goes to the root, and applies the bounds proven by other workers.
     void apply_global_bounds(std::span<const literal> global_bounds) {
         retreat(0);
         for (const auto& f : global_bounds)
@@ -135,8 +134,8 @@ public:
 
     enum class verdict : unsigned char { closed, open, interrupted };
 
-    /// Solves the relaxation within the current bounds, and tightens them by reduced costs, until nothing changes.
-    /// Raises `bound`. After the verdict `open`, `lp().point()` is valid if `has_point` is true.
+    /// Solves the relaxation and tightens bounds by reduced costs, until nothing changes. Raises `bound`. After `open`,
+    /// `lp().point()` is valid if `has_point`.
     verdict relax(double& bound, bool& has_point) {
         for (std::size_t round = 0; round < with_.most_rounds; ++round) {
             const auto status = solve_once(bound, has_point);
@@ -190,7 +189,7 @@ public:
         return true;
     }
 
-    /// Learns from the current conflict, and backtracks to the level at which the clause is unit.
+    /// Learns from the current conflict, and backtracks to the clause's level.
     void learn() {
         context_->limits->count_conflicts(1);
         if (engine_.refuted()) return;
@@ -253,8 +252,7 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
-    /// Adds user cuts in a few rounds, as long as there are cuts that the point violates. The cuts hold everywhere, but
-    /// only this worker keeps them.
+    /// Adds violated user cuts in a few rounds. The cuts hold everywhere, but only this worker keeps them.
     verdict take_user_cuts(double& bound, bool& has_point) {
         auto what = verdict::open;
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
@@ -317,7 +315,7 @@ private:
         learn();
         return true;
     }
-    /// Checks that the witness isn't in the current node, which is about to be pruned as infeasible.
+    /// Checks that the witness isn't in the node about to be pruned as infeasible.
     void watch_closing() const {
         if (context_->witness_point.empty() || results_.cutoff < context_->witness_objective) return;
         const auto& d = engine_.bounds();
@@ -339,8 +337,8 @@ private:
     }
 
     /// Handles an integral point of the relaxation. The point is a solution unless rounding it violates a row. The node
-    /// is closed if the bound of the relaxation reaches the cutoff within rounding errors. If the node isn't closed,
-    /// the search branches on the integer variable that is farthest from its rounded value.
+    /// is closed if the bound of the relaxation reaches the cutoff within rounding errors. An open node branches on the
+    /// integer variable farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
@@ -368,8 +366,7 @@ private:
 
     /// Branches on the first unfixed integer variable when the relaxation has given no point. The branches halve the
     /// variable's domain. If the domain is infinite and would be divided at a huge value, the node stays unresolved.
-    /// The bound of the search never rises above the bound of an unresolved node, because the node may still have
-    /// points.
+    /// The search's bound stays at or below an unresolved node's bound.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
