@@ -1,6 +1,8 @@
-// Pairs that the dispatcher starts.
+// Pairs that the dispatcher starts, and slices of sequences.
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
 
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/slices.hpp"
 #include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 using namespace optpipe;
 
@@ -105,4 +108,25 @@ TEST_CASE("pairs shorten the step of a dispatcher") {
     REQUIRE(alone);
     REQUIRE(paired);
     CHECK(objective_of(p, *paired) < 0.9 * objective_of(p, *alone));
+}
+
+TEST_CASE("with forwards first, slices make a shorter step if memory is scarce") {
+    constexpr std::size_t ranks = 8;
+    constexpr std::size_t sequences = 4;
+    constexpr std::size_t k = 8;
+    const graph<dynamic, dynamic> g{ranks, sequences * k};
+    constexpr stage_costs each{duration{1}, duration{1.5}, duration{0.5}, memory_size{1}};
+    const auto step_with = [&](double limit, bool forward_first) {
+        auto p = make_problem(to_any_graph(g), uniform_memory{each}, memory_size{limit});
+        p.microbatches = equal_time_slices(std::vector<double>(sequences, 1.0), 0.5, k);
+        auto options = first_options(p);
+        options.most_weights = 0;
+        options.forward_first = forward_first;
+        return objective_of(p, *simulate(p, run(p, options))).value();
+    };
+    constexpr double seq1f1b = 3.0 * sequences + 3.0 * (ranks - 1) / k; // closed form of Sun et al., 2024
+    CHECK(step_with(ranks, true) == doctest::Approx(seq1f1b));
+    CHECK(step_with(ranks, false) == doctest::Approx(seq1f1b));
+    constexpr double less_than_seq1f1b = 1.875; // Seq1F1B holds 2.118
+    CHECK(step_with(less_than_seq1f1b, true) < 0.9 * step_with(less_than_seq1f1b, false));
 }

@@ -28,7 +28,7 @@ namespace optpipe {
 /// aren't tuned.
 struct graph_dispatch_search_parameters {
     std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_options::no_limit};
-    std::array<int, 3> further{0, 1, -1};
+    std::array<int, 3> further{0, 1, -1}; ///< tried by `run_from`; annealing changes one stage at a time
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
@@ -119,7 +119,7 @@ public:
     [[nodiscard]] std::vector<microbatch> longest_inside() const { return in_order(longest_inside(shortest_first())); }
 
 private:
-    enum class change_kind { further, weights, depth, careful, storage, sequence, pairs, avoided, wait };
+    enum class change_kind { further, weights, depth, careful, forward_first, storage, sequence, pairs, avoided, wait };
 
     /// One round of simulated annealing from `best`.
     void anneal(graph_dispatch_options& best, duration& best_value) {
@@ -130,7 +130,7 @@ private:
         for (double i = 0.0; i < trials && !stop_(); ++i) {
             auto next = now;
             change(next);
-            const auto reached = try_out(next);
+            const auto reached = try_out(next, stop_);
             const auto temperature = with_.first_temperature * std::pow(ratio, i / trials) * best_value;
             if (reached.is_unlimited() || reached > value - std::log(1.0 - random_.share()) * temperature) continue;
             value = reached;
@@ -152,7 +152,7 @@ private:
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
-        keep_better(now, best, value);
+        keep_better(now, best, value, stop_of_first());
         if (stop_() && !value.is_unlimited()) return;
         for (const stage s : p_->graph.all_stages()) {
             const auto& kept = options_[s.position()];
@@ -161,6 +161,12 @@ private:
             });
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
+    }
+    /// The first run isn't stopped if it takes at most about 0.1 s. With a short time limit, microbatches would
+    /// otherwise run one after the other.
+    stop_check stop_of_first() const {
+        constexpr std::size_t most_cells = 65'536;
+        return p_->graph.cells() > most_cells ? stop_ : stop_check{};
     }
     /// Tries all combinations of the parameters with three orders of sequences: as given, shortest first, longest in
     /// the middle. All stages use the storage option with the same number, and every number is tried. A run that gets
@@ -198,19 +204,29 @@ private:
     }
     void search_parameters(graph_dispatch_options now, graph_dispatch_options& best, duration& value) {
         for (const double depth : with_.depths)
-            for (const int more : with_.further)
-                for (const auto preference : with_.preferences)
-                    for (const auto weights : with_.most_weights) {
+            for (const auto preference : preferences())
+                for (const auto weights : with_.most_weights)
+                    for (const bool forward_first : priorities()) {
                         if (left_ == 0 || (stop_() && best_->found())) return;
                         now.depth = depth;
-                        now.further.assign(p_->graph.stages(), more);
                         now.forwards = preference;
+                        now.forward_first = forward_first;
                         now.most_weights = weights;
                         now.careful = false;
                         if (!keep_better(now, best, value).is_unlimited()) continue;
                         now.careful = true;
                         keep_better(now, best, value);
                     }
+    }
+    /// With one stage per rank, no forward competes with another stage's forward.
+    std::vector<forward_preference> preferences() const {
+        if (one_stage_per_rank(p_->graph)) return {with_.preferences.front()};
+        return {with_.preferences.begin(), with_.preferences.end()};
+    }
+    /// The values of `forward_first` that are worth a trial.
+    std::vector<bool> priorities() const {
+        if (p_->microbatches.has_slices()) return {false, true};
+        return {false};
     }
     /// Tries several values of each parameter in turn, and keeps the values with the best result. Depth and the order
     /// of sequences come first: other parameters hardly shortened an order on 80 draws.
@@ -228,8 +244,10 @@ private:
             try_with([&](auto& now) { now.sequence = sequence; });
         for (const auto weights : with_.most_weights)
             try_with([&](auto& now) { now.most_weights = weights; });
-        for (const auto preference : with_.preferences)
+        for (const auto preference : preferences())
             try_with([&](auto& now) { now.forwards = preference; });
+        for (const bool forward_first : priorities())
+            try_with([&](auto& now) { now.forward_first = forward_first; });
         for (const int more : with_.further)
             try_with([&](auto& now) { now.further.assign(p_->graph.stages(), more); });
         for (std::size_t option = 0; option < most_options(); ++option)
@@ -271,7 +289,8 @@ private:
 
     /// Lists the kinds of changes that can make a difference. A kind listed n times is drawn n times as often.
     void find_changes() {
-        changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful};
+        changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful,
+                    change_kind::forward_first};
         if (std::any_of(options_.begin(), options_.end(), [](const auto& kept) { return kept.size() > 1; }))
             changes_.push_back(change_kind::storage);
         if (!p_->overlaps.empty()) {
@@ -288,6 +307,7 @@ private:
         case change_kind::weights: options.most_weights = random_.below(with_.weights_drawn); break;
         case change_kind::depth: options.depth = changed_depth(options.depth); break;
         case change_kind::careful: options.careful = !options.careful; break;
+        case change_kind::forward_first: options.forward_first = !options.forward_first; break;
         case change_kind::storage: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
         case change_kind::sequence: move_sequence(options.sequence); break;
         case change_kind::pairs: options.pairs = !options.pairs; break;
@@ -338,15 +358,19 @@ private:
     /// Runs the dispatcher with the options `now`, which become `best` if the objective is below `value`. Returns the
     /// objective.
     duration keep_better(const graph_dispatch_options& now, graph_dispatch_options& best, duration& value) {
-        const auto reached = try_out(now);
+        return keep_better(now, best, value, stop_);
+    }
+    duration keep_better(const graph_dispatch_options& now, graph_dispatch_options& best, duration& value,
+                         stop_check stop) {
+        const auto reached = try_out(now, stop);
         if (reached >= value) return reached;
         value = reached;
         best = now;
         return reached;
     }
-    duration try_out(const graph_dispatch_options& options) {
+    duration try_out(const graph_dispatch_options& options, stop_check stop) {
         if (left_ > 0) --left_;
-        return best_->offer({p_->graph, graph_dispatcher<Graph>{*p_, options}.run(stop_)});
+        return best_->offer({p_->graph, graph_dispatcher<Graph>{*p_, options}.run(stop)});
     }
 
     graph_dispatch_search_parameters with_{};

@@ -27,6 +27,9 @@ struct graph_dispatch_options {
     /// For each stage, the number of microbatches in flight beyond `depth`.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
+    /// Whether a forward comes before a gradient if both can start. Gradients of a sequence's slices are often ready
+    /// one after the other. If all of them came first, the next rank would wait for a forward.
+    bool forward_first = false;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of weight gradients that may wait on a rank. A waiting weight gradient runs when nothing else
@@ -61,7 +64,7 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 
 /// Simulates a step of any graph, with any microbatches. Every rank starts the best operation that is ready. Pairs come
 /// first, then gradients, then forwards within the limits on memory and microbatches in flight, and then weight
-/// gradients. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
+/// gradients. Forwards come before gradients if `forward_first` is true. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
 /// only if the sequences in flight can still be finished in order. Each sequence in flight may use the memory that
@@ -98,6 +101,7 @@ public:
         if (!step_.is_free(operation_kind::forward, r)) return;
         if (start_waiting_weight(r, options_->most_weights)) return;
         if (options_->pairs && start_pair(r)) return;
+        if (options_->forward_first && start_forward(r)) return;
         if (start_gradient(r) || start_forward(r)) return;
         start_waiting_weight(r, 0);
     }
