@@ -12,8 +12,8 @@ namespace optpipe::formulation {
 /// `pooled`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model. Each strengthening can be switched off to measure its effect. `propagation`,
-/// `memory_area` and `link_capacity` only apply to plain problems.
+/// Optional strengthenings of the model. Each strengthening can be switched off to measure its effect. `propagation`
+/// and `memory_area` only apply to plain problems.
 struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
@@ -27,11 +27,6 @@ struct strengthenings {
     bool tails = true;
     /// Adds a constraint from memory × time: if the makespan is short, a minimum number of stashes must be offloaded.
     bool memory_area = true;
-    /// Adds the constraint that all transfers of a link fit between the first forward and the last gradient.
-    bool link_capacity = true;
-    /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
-    /// n³/3 rows.
-    bool triangles = false;
 };
 
 struct options {
