@@ -132,8 +132,8 @@ private:
 
 /// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
 /// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` must distribute the bytes of
-/// process 0 to all processes, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call
-/// `share_group_id` together. Throws the exceptions of `make` and `share`.
+/// process 0 to all processes, as `share_by_tcp` and `share_by_mpi` do. All processes must call `share_group_id`
+/// together. Throws the exceptions of `make` and `share`.
 template <class Make, class Share>
 [[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
                                   const Share& share) {
