@@ -37,9 +37,6 @@ struct strategy_traits {
     bool knows_pairs = false;
     /// Whether the strategy can ever be applied to problems with other storage options than `keep` and `offload`.
     bool knows_storage_options = false;
-    /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
-    /// Strategies without `knows_storage_options` always search with one storage option.
-    bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
