@@ -53,8 +53,6 @@ constexpr variant variants[] = {
     {"without load", &formulation::strengthenings::load},
     {"without tails", &formulation::strengthenings::tails},
     {"without memory area", &formulation::strengthenings::memory_area},
-    {"without link capacity", &formulation::strengthenings::link_capacity},
-    {"with triangles", &formulation::strengthenings::triangles},
 };
 
 const char* name_of(overtaking how) {

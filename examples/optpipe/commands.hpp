@@ -292,7 +292,6 @@ struct export_mps_options {
     std::optional<double> horizon;
     bool in_order = false;
     bool plain = false;
-    bool triangles = false;
 };
 /// Only with the MILP solver (OPTPIPE_HAS_MILP), like the next one.
 int export_mps(const export_mps_options& options);

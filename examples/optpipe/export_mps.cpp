@@ -61,10 +61,9 @@ formulation::options options_for(const optpipe::problem& p, const export_mps_opt
     o.bound = std::min(optpipe::bounds_of(p).best(), o.horizon);
     if (given.in_order) o.overtaking = formulation::overtaking::forbidden;
     if (given.plain) {
-        o.with = {false, false, false, false, false, false, false};
+        o.with = {false, false, false, false, false};
         o.bound = {};
     }
-    o.with.triangles = given.triangles;
     constexpr std::size_t most_rows = 1'000'000;
     o.most_rows = most_rows;
     return o;

@@ -551,7 +551,6 @@ void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function
         "--in-order", o.in_order,
         "Leave out schedules in which microbatches overtake each other: a smaller model, whose optimum may be worse");
     command->add_flag("--plain", o.plain, "Without rows, bounds and fixed orders that only help the solver");
-    command->add_flag("--triangles", o.triangles, "With all triangle inequalities");
     command->callback([&] { chosen = [&] { return program::export_mps(o); }; });
 }
 

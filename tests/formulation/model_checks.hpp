@@ -31,8 +31,6 @@ inline formulation::strengthenings some_of(std::uint64_t bits) {
     with.load = bit(3);
     with.tails = bit(4);
     with.memory_area = bit(5);
-    with.link_capacity = bit(6);
-    with.triangles = bit(7);
     return with;
 }
 

@@ -58,7 +58,6 @@ namespace detail {
 } // namespace optpipe::formulation
 
 #if OPTPIPE_DEFINES(formulation)
-#include "optpipe/formulation/capacity_rows.hpp"
 #include "optpipe/formulation/copy_engines.hpp"
 #include "optpipe/formulation/dependencies.hpp"
 #include "optpipe/formulation/device_memory.hpp"
@@ -66,6 +65,7 @@ namespace detail {
 #include "optpipe/formulation/exclusivity.hpp"
 #include "optpipe/formulation/host_memory.hpp"
 #include "optpipe/formulation/load_rows.hpp"
+#include "optpipe/formulation/memory_area_rows.hpp"
 #include "optpipe/formulation/microbatch_order.hpp"
 #include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/formulation/monotone_rows.hpp"
@@ -74,7 +74,6 @@ namespace detail {
 #include "optpipe/formulation/storage_options.hpp"
 #include "optpipe/formulation/time_grid.hpp"
 #include "optpipe/formulation/transfer_windows.hpp"
-#include "optpipe/formulation/triangle_rows.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 
 #include <algorithm>
@@ -104,10 +103,7 @@ inline void add_strengthenings(model_builder& d) {
     if (with.load) add_load_rows(d);
     if (with.load) add_work_rows(d);
     if (with.tails) add_tail_rows(d);
-    const bool plain = is_plain(d.problem());
-    if (with.memory_area && plain) capacity_rows{d}.add_memory_area();
-    if (with.link_capacity && plain) capacity_rows{d}.add_link_capacity();
-    if (with.triangles) add_triangle_rows(d);
+    if (with.memory_area && is_plain(d.problem())) memory_area_rows{d}.add();
 }
 
 OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const options& o) {

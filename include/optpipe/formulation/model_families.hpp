@@ -25,17 +25,14 @@ enum class family : unsigned char {
     load,
     tails,
     memory_area,
-    link_capacity,
-    triangles,
 };
-inline constexpr std::size_t families = static_cast<std::size_t>(family::triangles) + 1;
+inline constexpr std::size_t families = static_cast<std::size_t>(family::memory_area) + 1;
 
 [[nodiscard]] constexpr std::string_view name_of(family f) {
     constexpr std::array<std::string_view, families> names{
         "objective",       "end times",        "dependencies", "exclusivity",   "full backward",
         "storage options", "transfer windows", "copy engines", "device memory", "host memory",
-        "stash pool",      "monotone",         "load",         "tails",         "memory area",
-        "link capacity",   "triangles"};
+        "stash pool",      "monotone",         "load",         "tails",         "memory area"};
     return names[static_cast<std::size_t>(f)];
 }
 

@@ -12,7 +12,7 @@ namespace optpipe::formulation {
 /// `pooled`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model. `propagation`, `memory_area` and `link_capacity` only apply to plain problems.
+/// Optional strengthenings of the model. `propagation` and `memory_area` only apply to plain problems.
 struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// microbatches keep their order.
@@ -25,11 +25,6 @@ struct strengthenings {
     bool tails = true;
     /// By memory × time, a short makespan needs a minimum number of offloaded stashes.
     bool memory_area = true;
-    /// All transfers of a link fit between the first forward and the last gradient.
-    bool link_capacity = true;
-    /// Adds all triangle inequalities among the orders of a rank's computations. For n computations, the model grows by
-    /// n³/3 rows.
-    bool triangles = false;
 };
 
 struct options {

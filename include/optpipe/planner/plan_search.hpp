@@ -34,7 +34,6 @@
 #include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
-#include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/planner/time_for_cheaper_storage.hpp"
 #include "optpipe/schedule/bounds/lone_rank.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
@@ -207,7 +206,6 @@ private:
     void search() {
         const stopwatch watch;
         const auto late = is_after(part_for_bounds());
-        add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         if (is_plain_ && !is_described_by_costs(state_.problem()) && state_.problem().graph.ranks() == 1)
@@ -350,14 +348,6 @@ private:
             search.run_from(thread % 2 == 0 ? search.entrance_order(given) : search.longest_inside());
             if (best.found()) view.offer(*best, adaptive_strategy::name);
         });
-    }
-    /// Adds strategies that search with one storage option for all microbatches. A deterministic search doesn't use
-    /// these strategies, because they share results at once.
-    void add_uniform_storage() {
-        const auto& p = state_.problem();
-        if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
-        for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
-            strategies_.push_back(std::move(strategy));
     }
     /// Whether the cache is used. With limited distinct pairs, the cache isn't used: its entries don't record such
     /// limits.

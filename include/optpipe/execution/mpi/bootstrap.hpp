@@ -14,8 +14,8 @@
 
 namespace optpipe::bootstrap {
 
-/// Distributes `bytes` of rank 0 to all ranks of a communicator, like `share_by_file` and `share_by_tcp`. The bytes can
-/// be NCCL's ids (`nccl::world_id`). All ranks must call `share_by_mpi` together. Throws after `patience`.
+/// Distributes `bytes` of rank 0 to all ranks of a communicator, like `share_by_tcp`. The bytes can be NCCL's ids
+/// (`nccl::world_id`). All ranks must call `share_by_mpi` together. Throws after `patience`.
 inline void share_by_mpi(std::span<std::byte> bytes, MPI_Comm among, std::chrono::milliseconds patience) {
     auto room = std::make_unique<std::vector<std::byte>>(bytes.begin(), bytes.end());
     MPI_Request shared = MPI_REQUEST_NULL;

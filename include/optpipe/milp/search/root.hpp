@@ -279,7 +279,7 @@ private:
             if (k >= all.size()) return;
             all[k]->take_cutoff(cutoff());
             if (point_) all[k]->found().point = point_;
-            heuristic_controller controller{*context_, context_->options->seed};
+            heuristic_controller controller{*context_};
             part(controller, *all[k], root, k);
         };
         const auto job = [&](std::size_t k) {

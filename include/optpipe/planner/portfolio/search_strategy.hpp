@@ -37,9 +37,6 @@ struct strategy_traits {
     bool knows_pairs = false;
     /// Whether the strategy may be applied to problems with storage options other than `keep` and `offload`.
     bool knows_storage_options = false;
-    /// Whether a strategy with `knows_storage_options` also searches with one storage option for all microbatches.
-    /// Strategies without `knows_storage_options` always search with one storage option.
-    bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether a clock measures the strategy's effort. The same effort may then be different work. The deterministic

@@ -34,7 +34,7 @@ struct adaptive_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_graphs = true,
                 .knows_pairs = true,
-                .knows_storage_options = !is_plain(p), // plain problems are searched with uniform storage
+                .knows_storage_options = !is_plain(p), // plain problems get the builder with each storage option
                 .first_effort = first_effort,
                 .share = share,
                 .least_passes = least_passes};

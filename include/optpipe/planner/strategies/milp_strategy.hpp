@@ -133,7 +133,6 @@ struct milp_strategy {
         const formulation::operation_table operations{p};
         return {.applicable =
                     !formulation::detail::is_certainly_too_large(operations, options_for(parameters.most_rows)),
-                // Larger problems are searched with one option for all microbatches.
                 .knows_storage_options = cells <= parameters.most_cells_with_options,
                 .timed = true,
                 .first_effort = effort_of(operations.any_may_offload() ? parameters.first_with_offloads

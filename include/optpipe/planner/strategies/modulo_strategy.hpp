@@ -26,7 +26,6 @@ struct modulo_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = p.graph.microbatches() >= 2 * p.graph.ranks(),
                 .knows_storage_options = true,
-                .searches_uniform_storage = true,
                 .first_effort = first_effort,
                 .share = share,
                 .least_passes = least_passes};

@@ -1,15 +1,11 @@
 #pragma once
 
-#include "optpipe/core/random.hpp"
 #include "optpipe/milp/search/heuristics/diving.hpp"
-#include "optpipe/milp/search/heuristics/feasibility_pump.hpp"
-#include "optpipe/milp/search/heuristics/local_branching.hpp"
 #include "optpipe/milp/search/heuristics/rins.hpp"
 #include "optpipe/milp/search/tree/tree_worker.hpp"
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,8 +20,6 @@ struct heuristic_parameters {
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;
     std::size_t tree_nodes = 300;
-    /// Number of binaries that local branching may change (10 to 20 in Fischetti and Lodi, 2003).
-    std::size_t radius = 10;
     /// Limit of simplex iterations in a neighbourhood. The limit is `least_iterations` + (iterations of the worker) /
     /// `share_of_iterations`.
     std::size_t least_iterations = 1000;
@@ -35,10 +29,10 @@ struct heuristic_parameters {
 /// Decides which heuristics one worker runs, and when.
 class heuristic_controller {
 public:
-    /// `first` is the index of this controller. Controllers of workers that search together start with different
-    /// heuristics.
-    heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
-        : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
+    /// `first` is the index of this controller. Controllers of workers that search together start with different rules
+    /// for dives.
+    explicit heuristic_controller(const context& c, std::size_t first = 0)
+        : context_{&c}, locks_{*c.instance}, next_rule_{first} {}
 
     /// Runs heuristics that find a first point. Fast heuristics come first. The heuristics are split into `parts`
     /// parts, and this call runs part `part`.
@@ -48,8 +42,6 @@ public:
         constexpr std::array rules{diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost};
         for (std::size_t k = part; k < rules.size(); k += parts)
             diving{*context_, w, locks_}.run(root, rules[k], {}, as_many_again(w));
-        if (part == 0 && w.found().cutoff == infinity)
-            feasibility_pump{*context_, w, random_}.run(root, as_many_again(w));
     }
     /// Runs improvement heuristics, if the worker has a point.
     void neighbours_at_root(tree_worker& w, const node& root) {
@@ -87,19 +79,15 @@ private:
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Searches a neighbourhood of the incumbent. Calls alternate between two kinds of neighbourhoods. Simplex
-    /// iterations are limited to a share of the iterations that the worker's relaxations have taken.
+    /// Searches a neighbourhood of the incumbent. Simplex iterations are limited to a share of the iterations that the
+    /// worker's relaxations have taken.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;
         const sub_effort most{nodes, with_.least_iterations + w.lp().solver().iterations() / with_.share_of_iterations};
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
-        const auto& d = w.engine().bounds();
-        const double cutoff = w.found().cutoff;
-        const auto found = next_is_rins_ ? rins(*context_, d, *incumbent, point, most, cutoff)
-                                         : local_branching(*context_, d, *incumbent, with_.radius, most, cutoff);
-        next_is_rins_ = !next_is_rins_;
-        if (found) w.offer(*found);
+        if (const auto found = rins(*context_, w.engine().bounds(), *incumbent, point, most, w.found().cutoff))
+            w.offer(*found);
     }
     static bool relaxed(tree_worker& w, const node& n) {
         double bound = n.bound;
@@ -109,11 +97,9 @@ private:
 
     const context* context_;
     locks locks_;
-    random_numbers random_;
     std::size_t next_rule_;
     std::size_t next_diving_ = with_.nodes_per_diving;
     std::size_t next_neighbourhood_ = with_.nodes_per_diving;
-    bool next_is_rins_;
 };
 
 } // namespace optpipe::milp::search

@@ -63,7 +63,7 @@ public:
         for (std::size_t k = 0; k < count; ++k)
             workers_.push_back(std::make_unique<tree_worker>(*context_, engine, lp));
         for (std::size_t k = 0; k < count; ++k)
-            heuristics_.emplace_back(*context_, context_->options->seed + k + 1, k);
+            heuristics_.emplace_back(*context_, k);
         busy_bounds_.assign(count, infinity);
         applied_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));

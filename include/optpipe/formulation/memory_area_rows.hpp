@@ -4,7 +4,6 @@
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,32 +11,17 @@
 
 namespace optpipe::formulation {
 
-/// Adds rows on sums over the entire step: memory × time per rank, and transfer time per engine or link.
-class capacity_rows {
+/// Constraints on memory × time of each rank.
+class memory_area_rows {
 public:
-    explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
+    explicit memory_area_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     /// Adds Σ (least memory × time of a stash) ≤ (capacity for stashes)·(C − head − tail). The first row counts each
     /// stash up to the end of its gradient. If backwards are split, a second row counts each stash up to the end of W.
-    void add_memory_area() {
+    void add() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
-            if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
-    }
-    /// Adds (total transfer time) ≤ C − head − tail for each engine. If the objective is a makespan, adds the same row
-    /// for each link. The head ends with the first forward, and the tail begins with the last gradient.
-    void add_link_capacity() {
-        const auto& rules = t_.problem().transfer;
-        for (const rank r : t_.problem().graph.all_ranks())
-            add_lane(t_.stages_on(r), shares_engine(rules), windows_of(r));
-        if (d_.is_span()) return;
-        for (const auto& members : ranks_by_link(rules)) {
-            if (members.size() < 2) continue;
-            std::vector<stage> on_link;
-            for (const rank r : members)
-                on_link.insert(on_link.end(), t_.stages_on(r).begin(), t_.stages_on(r).end());
-            add_lane(on_link, shares_channel(rules), windows_of(members.front()));
-        }
+            if (t_.is_limited(r) && !t_.stages_on(r).empty()) add(r, paths);
     }
 
 private:
@@ -47,7 +31,7 @@ private:
         return d_.is_span() ? windows::of_rank(t_.problem(), r) : windows::step(t_.problem());
     }
     [[nodiscard]] const stage_costs& costs(stage s) const { return t_.problem().costs[s]; }
-    void add_memory_area(rank r, const microbatch_paths<>& paths) {
+    void add(rank r, const microbatch_paths<>& paths) {
         const auto& p = t_.problem();
         const auto around = windows_of(r);
         const auto last = t_.microbatches() - 1;
@@ -94,30 +78,6 @@ private:
     /// The part of a stash that stays on the device until W ends.
     [[nodiscard]] memory_size weight_stash(stage s, storage_index o) const {
         return std::min(t_.stored(s, o).restored(costs(s)), costs(s).weight_stash);
-    }
-
-    /// `both` tells whether transfers in both directions share the lane.
-    void add_lane(const std::vector<stage>& stages, bool both, const windows& around) {
-        const auto last = t_.microbatches() - 1;
-        for (const bool inward : {false, true}) {
-            if (both && inward) continue;
-            sum s;
-            double head = milp::infinity, tail = milp::infinity;
-            for (const stage at : stages) {
-                if (!t_.may_offload(at)) continue;
-                const double after_forward = (around.forward(at).head[0] + costs(at).forward).value();
-                const double with_gradient = (t_.problem().gradient_time(at) + around.gradient(at).tail[last]).value();
-                head = std::min(head, after_forward);
-                tail = std::min(tail, with_gradient);
-                for (std::size_t m = 0; m <= last; ++m)
-                    for (const role what : {role::offload, role::reload})
-                        if (both || inward == (what == role::reload))
-                            d_.add_length(s, -1.0, t_.id(what, t_.cell_at(at, m)));
-            }
-            if (s.terms.empty()) continue;
-            s.add(1.0, d_.objective);
-            d_.add_row(family::link_capacity, s, head + tail, milp::infinity);
-        }
     }
 
     model_builder& d_;
