@@ -293,6 +293,7 @@ private:
             root.forget_relaxation();
         }
         t.run();
+        if (t.is_unbounded()) return settle_unbounded();
         update_bound(t.bound());
     }
     /// Raises the bound, but not above the cutoff, because points above the cutoff may have been left out.

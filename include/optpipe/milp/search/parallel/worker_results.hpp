@@ -21,6 +21,8 @@ struct worker_results {
     /// Solutions of the given model that were within the cutoff when they were found, and that haven't been offered
     /// yet.
     std::vector<std::vector<double>> solutions;
+    /// Whether the relaxation of some node is unbounded, and with it the relaxation of the problem.
+    bool is_unbounded = false;
 
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {
         return c.best->verified(c.to_given(values)).has_value();

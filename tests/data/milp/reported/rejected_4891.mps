@@ -1,0 +1,66 @@
+NAME f
+ROWS
+ N cost
+ E r0
+ L r1
+ E r2
+ G r3
+ L r4
+ L r5
+COLUMNS
+ M0 'MARKER' 'INTORG'
+ x0 r0 3
+ x0 r1 0.5
+ x0 r2 0.5
+ x0 r5 -12
+ M0 'MARKER' 'INTEND'
+ M1 'MARKER' 'INTORG'
+ x1 cost 1
+ x1 r0 1.0
+ x1 r2 -1.0
+ x1 r4 5
+ M1 'MARKER' 'INTEND'
+ M2 'MARKER' 'INTORG'
+ x2 cost -2.5
+ x2 r0 -1.0
+ x2 r2 -5
+ x2 r3 674190547.367267
+ x2 r5 -1
+ M2 'MARKER' 'INTEND'
+ x3 cost -1
+ x3 r0 1e-07
+ x3 r1 -5
+ x3 r2 -12
+ x3 r5 -2.5
+ M4 'MARKER' 'INTORG'
+ x4 r0 -2.115344165451864e-06
+ x4 r2 -1.0
+ x4 r5 -7.0
+ M4 'MARKER' 'INTEND'
+ M5 'MARKER' 'INTORG'
+ x5 cost 7
+ x5 r0 -1e-07
+ x5 r2 -0.5
+ x5 r3 -1
+ x5 r5 -1
+ M5 'MARKER' 'INTEND'
+RHS
+ RHS r0 -547988867.3093662
+ RHS r1 309962.32993749576
+ RHS r2 -79688154726.70815
+ RHS r3 1
+ RHS r4 -2748399014.0
+ RHS r5 -561481325313.5851
+BOUNDS
+ LO B x0 0
+ UP B x0 1000000.0
+ LO B x1 -619492221.0
+ PL B x1
+ MI B x2
+ UP B x2 -2
+ LO B x3 0
+ UP B x3 100
+ LO B x4 0
+ UP B x4 84364687011.0
+ FR B x5
+ENDATA
