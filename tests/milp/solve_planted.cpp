@@ -141,8 +141,7 @@ TEST_CASE("numbers of very different sizes are no numerical trouble") {
         double optimum; // of HiGHS and SCIP
     } cases[] = {{"large_terms_1804", -1003968713600513.5}, // the activity of a row has a rounding error above its side
                  {"large_terms_7922", -139696707216182.25},
-                 {"cutoff_2255", -2.701171875},      // a bound from the cutoff leaves less than rounding errors
-                 {"rejected_4891", -15958023167.47568}}; // only the rejected point tells where to branch
+                 {"cutoff_2255", -2.701171875}}; // a bound from the cutoff leaves less than rounding errors
     for (const auto& c : cases)
         for (const std::size_t threads : {1U, 2U}) {
             CAPTURE(c.name);

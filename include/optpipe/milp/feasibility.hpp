@@ -11,9 +11,9 @@ namespace optpipe::milp {
 /// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis.
 ///
 /// A feasible point violates no bound of a variable, and no side of a row, by more than the `slack` of this bound or
-/// side. An integer variable may differ from an integer by at most `integrality`. A row in integer variables with
-/// integral coefficients has no slack. The checker applies exactly this definition to a point whose integer variables
-/// it has rounded.
+/// side. An integer variable may differ from an integer by at most `integrality`. The bounds of an integer variable, and
+/// a row in integer variables with integral coefficients, have no slack. The checker applies exactly this definition to
+/// a point whose integer variables it has rounded.
 ///
 /// A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
 ///

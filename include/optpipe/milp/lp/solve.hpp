@@ -206,10 +206,7 @@ inline bool solve_run::run_dual(const method_settings& settings, bool& costs_cha
     switch (end) {
     case method_end::optimal: return true;
     case method_end::ray:
-        if (claims_infeasible(method.ray(), settings.least_proof))
-            verdict_ = lp_status::infeasible;
-        else if (claims_optimal()) // the bound was violated by a rounding error
-            verdict_ = lp_status::optimal;
+        if (claims_infeasible(method.ray(), settings.least_proof)) verdict_ = lp_status::infeasible;
         break;
     case method_end::interrupted: conclude_early(); break;
     case method_end::trouble: break;

@@ -417,10 +417,9 @@ private:
             if (!p.is_integer(j)) lp_.set_bounds(j, p.lower[j], p.upper[j]);
         const auto status = lp_.solve(*context_->limits, infinity);
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
-        const bool is_solved = status == lp_status::optimal && results_.is_solution(*context_, lp_.point());
-        if (is_solved) static_cast<void>(offer(lp_.point()));
+        if (status == lp_status::optimal) static_cast<void>(offer(lp_.point()));
         lp_.follow(d);
-        return is_solved || status == lp_status::infeasible || reaches_cutoff(bound);
+        return status == lp_status::infeasible || reaches_cutoff(bound);
     }
     void split(const node& n, const branching_choice& choice, std::vector<node>& open) {
         for (const bool up : {!choice.up_first, choice.up_first}) {
