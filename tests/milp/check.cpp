@@ -66,6 +66,17 @@ TEST_CASE("tolerances are absolute, whatever the size of bounds and values") {
     CHECK(check(m, std::vector{1e6 - 0.25, 1.0}, {1e-6}).size() == 1);
 }
 
+TEST_CASE("bounds of integers that doubles tell apart have no slack") {
+    for (const double bound : {10.0, 1e10, 253908334114344.0, 0x1p53 - 2.0}) {
+        CAPTURE(bound);
+        model m;
+        m.add_variable(-bound, bound, domain::integer);
+        CHECK(check(m, std::vector{bound}).empty());
+        CHECK(check(m, std::vector{bound + 1.0}).size() == 1);
+        CHECK(check(m, std::vector{-bound - 1.0}).size() == 1);
+    }
+}
+
 TEST_CASE("what no double can tell apart violates nothing") {
     model m;
     const auto x = m.add_variable(0.0, 1.0);

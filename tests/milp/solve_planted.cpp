@@ -134,3 +134,35 @@ TEST_CASE("integers without bounds leave the relaxation its turn") {
     CHECK(found.objective == doctest::Approx(-1000.0));
     CHECK(found.stats.conflicts < 200); // there were 247, with millions of visits of rows between them
 }
+
+TEST_CASE("numbers of very different sizes are no numerical trouble") {
+    const struct {
+        const char* name;
+        double optimum; // of HiGHS and SCIP
+    } cases[] = {{"large_terms_1804", -1003968713600513.5}, // the activity of a row has a rounding error above its side
+                 {"large_terms_7922", -139696707216182.25},
+                 {"cutoff_2255", -2.701171875}}; // a bound from the cutoff leaves less than rounding errors
+    for (const auto& c : cases)
+        for (const std::size_t threads : {1U, 2U}) {
+            CAPTURE(c.name);
+            CAPTURE(threads);
+            const auto m = reported(c.name);
+            solve_options options;
+            options.threads = threads;
+            const auto found = solve(m, options);
+            REQUIRE(status_of(found.why) == "optimal");
+            CHECK(std::abs(found.objective - c.optimum) < 1e-6 * std::abs(c.optimum));
+            CHECK(check(m, *found.incumbent).empty());
+        }
+}
+
+TEST_CASE("an unbounded relaxation of a node is unbounded at the root, too") {
+    for (const std::string name : {"open_832", "ray_1699", "ray_4049"})
+        for (const std::size_t threads : {1U, 2U}) {
+            CAPTURE(name);
+            CAPTURE(threads);
+            solve_options options;
+            options.threads = threads;
+            CHECK(status_of(solve(reported(name), options).why) == "unbounded");
+        }
+}

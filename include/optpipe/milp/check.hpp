@@ -97,6 +97,15 @@ struct interval_check {
     return interval_check{lower, upper}.accepts(activity, feasible, noise_of_sum(largest));
 }
 
+/// Whether a variable's value is within its bounds. The bounds of integers that doubles tell apart have no slack.
+[[nodiscard]] inline bool accepts(const model& m, variable x, double value, const feasibility& feasible) {
+    const double rounded = std::round(value);
+    const bool is_integer = m.is_integer(x) && std::abs(value - rounded) <= feasible.integrality();
+    if (is_integer && std::abs(rounded) < largest_exact_integer)
+        return rounded >= feasible.rounded_up(m.lower(x)) && rounded <= feasible.rounded_down(m.upper(x));
+    return interval_check{m.lower(x), m.upper(x)}.accepts(value, feasible);
+}
+
 } // namespace detail
 
 OPTPIPE_INLINE double activity(std::span<const term> terms, std::span<const double> values) {
@@ -123,7 +132,7 @@ OPTPIPE_INLINE std::vector<infeasibility> check(const model& m, std::span<const 
     for (const variable x : m.all_variables()) {
         const double value = values[x.position()];
         const detail::interval_check bounds{m.lower(x), m.upper(x)};
-        if (!bounds.accepts(value, feasible))
+        if (!detail::accepts(m, x, value, feasible))
             found.push_back({infeasibility_kind::bounds, x.position(), value, bounds.distance(value)});
         const double fraction = std::abs(value - std::round(value));
         if (m.is_integer(x) && fraction > feasible.integrality())

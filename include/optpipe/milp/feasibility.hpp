@@ -11,8 +11,8 @@ namespace optpipe::milp {
 /// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis.
 ///
 /// A feasible point violates each bound and each row side by at most its `slack`. An integer variable may differ from
-/// an integer by at most `integrality`. A row in integer variables with integral coefficients has no slack. The checker
-/// applies this definition after rounding integer variables.
+/// an integer by at most `integrality`. The bounds of integer variables have no slack, and neither has a row in integer
+/// variables with integral coefficients. The checker applies this definition after rounding integer variables.
 ///
 /// A model is infeasible if no point satisfies all bounds and rows within their slacks.
 ///

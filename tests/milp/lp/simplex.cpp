@@ -102,6 +102,28 @@ TEST_CASE("a row without columns can be impossible, a column without rows unboun
     CHECK(endless.dual_bound() == -unlimited);
 }
 
+TEST_CASE("a small coefficient ends a ray although large terms cancel") {
+    // x = y = z, and 1e9 y - 1e9 x + small z ≤ 1
+    const auto status = [](double small) {
+        return simplex{make({-1.0, 0.0, 0.0}, {{0.0, {1.0, -1.0, 0.0}, 0.0},
+                                               {0.0, {1.0, 0.0, -1.0}, 0.0},
+                                               {-unlimited, {-1e9, 1e9, small}, 1.0}})}
+            .solve();
+    };
+    for (const double small : {1e-9, 1e-6, 1e-3, 1.0}) {
+        CAPTURE(small);
+        CHECK(status(small) != lp_status::unbounded); // x ≤ 1 / small
+        CHECK(status(-small) == lp_status::unbounded);
+    }
+}
+
+TEST_CASE("the rounding of a coefficient ends no ray") {
+    // x = 3 y, and 0.1 x - 0.3 y ≤ 1. The difference would be 0, but the numbers are rounded to doubles.
+    simplex s{make({-1.0, 0.0}, {{0.0, {1.0, -3.0}, 0.0}, {-unlimited, {0.1, -0.3}, 1.0}})};
+    CHECK(0.1 * 3.0 > 0.3);
+    CHECK(s.solve() == lp_status::unbounded);
+}
+
 TEST_CASE("bounds that cross are infeasible, and no longer once they are mended") {
     simplex s{make({1.0, 1.0}, {{2.0, {1.0, 1.0}, unlimited}})};
     s.set_column_bounds(0, 3.0, 2.0);

@@ -28,6 +28,12 @@ struct solution {
     /// sum.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;
+
+    /// The largest error of a row's activity that counts as rounding.
+    [[nodiscard]] double activity_error(std::size_t i) const {
+        constexpr double rounding = 1e-12; // as a share of the magnitudes of the terms
+        return rounding * activity_sizes[i];
+    }
 };
 
 /// Computes activities, reduced costs and the objective from `primal` and `duals`.
@@ -64,22 +70,22 @@ inline void complete(const linear_program& program, solution& s) {
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
-    // Rounding error of a row's sum, relative to its terms' magnitudes.
-    constexpr double rounding = 1e-12;
     for (std::size_t i = 0; i < program.rows(); ++i) {
-        const double slack = rounding * s.activity_sizes[i];
+        const double slack = s.activity_error(i);
         if (!is_within(s.row_activity[i], program.row_lower[i] - slack, program.row_upper[i] + slack, tolerance))
             return false;
     }
     return true;
 }
 
-/// Whether the value `v` is near the bound that its reduced cost requires. Near means that a move to the bound gains at
-/// most the tolerance.
-[[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
+/// Whether the value `v`, known up to ± `error`, is near the bound that its reduced cost requires. Near means that a move
+/// to the bound gains at most the tolerance.
+[[nodiscard]] inline bool is_complementary(double reduced, double v, double error, double lower, double upper,
+                                           double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;
     const double bound = reduced > 0.0 ? lower : upper;
-    return std::isfinite(bound) && std::abs(reduced * (v - bound)) <= tolerance * (1.0 + std::abs(reduced * bound));
+    const double distance = std::max(0.0, std::abs(v - bound) - error);
+    return std::isfinite(bound) && std::abs(reduced) * distance <= tolerance * (1.0 + std::abs(reduced * bound));
 }
 
 [[nodiscard]] inline bool is_dual_feasible(const linear_program& program, const solution& s, double tolerance) {
@@ -87,12 +93,12 @@ inline void complete(const linear_program& program, solution& s) {
     for (const double y : s.duals)
         largest = std::max(largest, std::abs(y));
     for (std::size_t j = 0; j < program.columns(); ++j)
-        if (!is_complementary(s.reduced_costs[j], s.primal[j], program.column_lower[j], program.column_upper[j],
+        if (!is_complementary(s.reduced_costs[j], s.primal[j], 0.0, program.column_lower[j], program.column_upper[j],
                               tolerance * (1.0 + s.reduced_sizes[j])))
             return false;
     for (std::size_t i = 0; i < program.rows(); ++i)
-        if (!is_complementary(s.duals[i], s.row_activity[i], program.row_lower[i], program.row_upper[i],
-                              tolerance * (1.0 + largest)))
+        if (!is_complementary(s.duals[i], s.row_activity[i], s.activity_error(i), program.row_lower[i],
+                              program.row_upper[i], tolerance * (1.0 + largest)))
             return false;
     return true;
 }

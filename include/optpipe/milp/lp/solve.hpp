@@ -9,6 +9,7 @@
 #include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/phase_one.hpp"
 #include "optpipe/milp/lp/primal.hpp"
+#include "optpipe/milp/lp/refined_ray.hpp"
 #include "optpipe/milp/lp/scaled_tableau.hpp"
 #include "optpipe/milp/lp/solution.hpp"
 
@@ -56,7 +57,7 @@ private:
     bool proves_cutoff(double objective);
     void conclude_early();
     bool claims_infeasible(std::vector<double> multipliers, double least_proof);
-    bool claims_unbounded(std::vector<double> direction);
+    bool claims_unbounded(const std::vector<double>& ray);
     bool claims_optimal();
     void extract();
     [[nodiscard]] std::size_t most_iterations() const {
@@ -267,12 +268,12 @@ inline bool solve_run::claims_infeasible(std::vector<double> multipliers, double
     return true;
 }
 
-inline bool solve_run::claims_unbounded(std::vector<double> direction) {
+inline bool solve_run::claims_unbounded(const std::vector<double>& ray) {
     extract();
-    direction = s_.unscaled_direction(std::move(direction));
-    if (!is_primal_feasible(program_, found_.point, options_.accepted_violation) ||
-        !verify_unbounded(program_, direction, options_.dual_tolerance))
-        return false;
+    if (!is_primal_feasible(program_, found_.point, options_.accepted_violation)) return false;
+    const refined_ray refined{s_.t, ray, random_};
+    auto direction = s_.unscaled_direction(refined.rates());
+    if (!refined.proves_unboundedness() || !verify_unbounded(program_, direction, options_.dual_tolerance)) return false;
     found_.unbounded_ray = std::move(direction);
     return true;
 }

@@ -58,6 +58,8 @@ public:
         source_.request_stop();
         return true;
     }
+    /// Stops the search without a reason. The caller goes on, and gives the reason.
+    void halt() { source_.request_stop(); }
     /// Marks the search as finished, and stops it.
     void finish() {
         finished_.store(true);

@@ -288,6 +288,7 @@ private:
             root.forget_relaxation();
         }
         t.run();
+        if (t.is_unbounded()) return settle_unbounded();
         update_bound(t.bound());
     }
     /// Raises the bound, at most to the cutoff.

@@ -86,6 +86,8 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_locked();
     }
+    /// Whether the search ended because the problem's relaxation is unbounded.
+    [[nodiscard]] bool is_unbounded() const { return is_unbounded_; }
     /// Called from time to time with the bound, by one thread at a time.
     std::function<void(double)> report;
 
@@ -262,6 +264,7 @@ private:
         for (auto& n : open)
             queue_.push(std::move(n));
         unresolved_ = std::min(unresolved_, w.unresolved());
+        is_unbounded_ = is_unbounded_ || w.found().is_unbounded;
         if (w.engine().refuted()) finished_ = true;
         w.account();
         account();
@@ -301,7 +304,10 @@ private:
     bool finish_if_done() {
         const std::scoped_lock lock{mutex_};
         if (!finished_ && has_tree_ && queue_.empty() && all_idle() && unresolved_ == infinity) finished_ = true;
-        if (!finished_ && is_exhausted()) context_->limits->end(limit::numerics);
+        if (!finished_ && is_unbounded_)
+            context_->limits->halt();
+        else if (!finished_ && is_exhausted())
+            context_->limits->end(limit::numerics);
         if (!finished_ && within_gap()) finished_ = true;
         if (finished_) context_->limits->finish();
         return context_->limits->over();
@@ -349,6 +355,7 @@ private:
     std::atomic<bool> leave_prover_{false};
     bool prover_busy_ = false;
     bool has_tree_ = false;
+    bool is_unbounded_ = false;
     bool finished_ = false;
 };
 

@@ -20,6 +20,8 @@ struct worker_results {
     std::shared_ptr<const std::vector<double>> point;
     /// Solutions within the cutoff at their discovery, not yet offered.
     std::vector<std::vector<double>> solutions;
+    /// Whether the relaxation of some node is unbounded, and with it the relaxation of the problem.
+    bool is_unbounded = false;
 
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {
         return c.best->verified(c.to_given(values)).has_value();

@@ -68,7 +68,8 @@ public:
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
         open.push_back(std::move(n));
-        while (!open.empty() && budget-- > 0 && effort() < last && !context_->limits->over()) {
+        while (!open.empty() && budget-- > 0 && effort() < last && !results_.is_unbounded &&
+               !context_->limits->over()) {
             if (!context_->options->deterministic) take_cutoff(context_->cutoff_below(context_->incumbent_objective()));
             node next = std::move(open.back());
             open.pop_back();
@@ -296,7 +297,8 @@ private:
             lp_.forget_basis();
             status = lp_.solve(*context_->limits, infinity);
         }
-        if (status == lp_status::stopped) return verdict::interrupted;
+        results_.is_unbounded = results_.is_unbounded || status == lp_status::unbounded;
+        if (status == lp_status::stopped || status == lp_status::unbounded) return verdict::interrupted;
         if (status == lp_status::infeasible)
             return closes(lp_.solver().infeasibility_ray(), 0.0) ? verdict::closed : verdict::open;
         bound = std::max(bound, lp_.bound());
@@ -343,10 +345,14 @@ private:
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
         static_cast<void>(offer_rounded());
-        if (std::isfinite(bound) && bound + context_->objective_slack(bound) > results_.cutoff) return;
+        if (reaches_cutoff(bound)) return;
         if (!farthest) return branch_without_point(n, open);
         n.start.reset();
         split(n, *farthest, open);
+    }
+    /// Whether a bound reaches the cutoff within rounding errors.
+    [[nodiscard]] bool reaches_cutoff(double bound) const {
+        return std::isfinite(bound) && bound + context_->objective_slack(bound) > results_.cutoff;
     }
     [[nodiscard]] std::optional<branching_choice> farthest_from_integral() const {
         std::optional<branching_choice> farthest;
@@ -364,10 +370,21 @@ private:
         return farthest;
     }
 
-    /// Branches on the first unfixed integer variable when the relaxation has given no point. The branches halve the
-    /// variable's domain. If the domain is infinite and would be divided at a huge value, the node stays unresolved.
+    /// Branches when the relaxation has given no point that passes its check. First it halves a domain, then it branches
+    /// where the rejected point is fractional. If neither is possible and `settle_leaf` fails, the node stays unresolved.
     /// The search's bound stays at or below an unresolved node's bound.
     void branch_without_point(node& n, std::vector<node>& open) {
+        auto choice = halved_domain();
+        if (!choice && unresolved_ > -infinity) choice = fractional_in_rejected_point();
+        if (choice) {
+            n.start.reset();
+            return split(n, *choice, open);
+        }
+        if (!settle_leaf(n)) unresolved_ = std::min(unresolved_, n.bound);
+    }
+    /// Halves the domain of the first unfixed integer variable. Empty if this domain is infinite and would be divided
+    /// at a huge value.
+    [[nodiscard]] std::optional<branching_choice> halved_domain() const {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
             if (!context_->instance->is_integer(j) || d.is_fixed(j)) continue;
@@ -377,10 +394,30 @@ private:
                                                               : 0.0;
             const bool is_given_up = unresolved_ == -infinity || std::abs(middle) > context_->instance->tolerances.huge;
             if (!std::isfinite(d.width(j)) && is_given_up) break;
-            n.start.reset();
-            return split(n, {j, std::floor(middle) + 0.5, false}, open);
+            return branching_choice{j, std::floor(middle) + 0.5, false};
         }
-        unresolved_ = std::min(unresolved_, n.bound);
+        return std::nullopt;
+    }
+    [[nodiscard]] std::optional<branching_choice> fractional_in_rejected_point() const {
+        const auto choice = farthest_from_integral();
+        const bool is_fractional = choice && std::abs(choice->value - std::round(choice->value)) >
+                                                 context_->instance->tolerances.integrality;
+        return is_fractional ? choice : std::nullopt;
+    }
+    /// Decides a node without free integer variables by a relaxation within the problem's own bounds. Bounds that
+    /// follow from the cutoff may leave a domain that is narrower than rounding errors.
+    bool settle_leaf(const node& n) {
+        const auto& p = *context_->instance;
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (p.is_integer(j) && !d.is_fixed(j)) return false;
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (!p.is_integer(j)) lp_.set_bounds(j, p.lower[j], p.upper[j]);
+        const auto status = lp_.solve(*context_->limits, infinity);
+        const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
+        if (status == lp_status::optimal) static_cast<void>(offer(lp_.point()));
+        lp_.follow(d);
+        return status == lp_status::infeasible || reaches_cutoff(bound);
     }
     void split(const node& n, const branching_choice& choice, std::vector<node>& open) {
         for (const bool up : {!choice.up_first, choice.up_first}) {

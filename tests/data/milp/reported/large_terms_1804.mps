@@ -1,0 +1,45 @@
+NAME f
+ROWS
+ N cost
+ G r0
+ L r1
+ E r2
+ G r3
+COLUMNS
+ x0 cost -1.0
+ x0 r2 1
+ x0 r3 1
+ x1 cost -12.0
+ x1 r1 -1
+ x1 r2 2
+ x1 r3 10000000.0
+ M2 'MARKER' 'INTORG'
+ x2 cost -0.5
+ x2 r1 2
+ M2 'MARKER' 'INTEND'
+ x3 r0 494.9862321674212
+ x3 r1 -1
+ x3 r2 2.5
+ M4 'MARKER' 'INTORG'
+ x4 cost 1
+ x4 r1 2.5
+ x4 r3 7.0
+ M4 'MARKER' 'INTEND'
+ x5 r0 494.986
+ x5 r1 1
+RHS
+ RHS r0 28688.48248701758
+ RHS r1 1
+ RHS r2 1.0
+ RHS r3 -4324788397725320.0
+BOUNDS
+ FR B x0
+ LO B x1 0
+ UP B x1 1
+ FR B x2
+ LO B x3 0
+ PL B x3
+ LO B x4 -617826900677241.0
+ PL B x4
+ FR B x5
+ENDATA

@@ -1,0 +1,55 @@
+NAME f
+ROWS
+ N cost
+ E r0
+ G r1
+ G r2
+ L r3
+ G r4
+ E r5
+COLUMNS
+ M0 'MARKER' 'INTORG'
+ x0 cost 1
+ x0 r1 -12
+ x0 r2 1.0
+ M0 'MARKER' 'INTEND'
+ x1 r1 -2224855681911.758
+ x1 r2 1
+ x1 r4 2
+ x1 r5 1
+ x2 cost 5
+ x2 r1 -0.5
+ x2 r3 1
+ x2 r4 1
+ x2 r5 -2224855681911.758
+ x3 cost 1e-07
+ x3 r0 3.0
+ x3 r1 1.0
+ x3 r3 12.0
+ M4 'MARKER' 'INTORG'
+ x4 cost 2
+ x4 r3 -5.0
+ x4 r4 7
+ M4 'MARKER' 'INTEND'
+ x5 cost 3.0
+ x5 r0 1
+ x5 r4 -1
+RHS
+ RHS r0 270.54993348286547
+ RHS r1 -2.0
+ RHS r2 430647.14387446677
+ RHS r3 -389396295.3145887
+ RHS r4 546017796.4392394
+ RHS r5 -144704824036077.16
+BOUNDS
+ LO B x0 0
+ PL B x0
+ LO B x1 0
+ UP B x1 1000000.0
+ LO B x2 0
+ PL B x2
+ FR B x3
+ FR B x4
+ MI B x5
+ UP B x5 -2
+ENDATA

@@ -1,0 +1,44 @@
+NAME f
+ROWS
+ N cost
+ G r0
+ G r1
+ G r2
+ L r3
+ L r4
+ G r5
+ L r6
+COLUMNS
+ x0 cost 12
+ x0 r0 1
+ x0 r1 -6326225825261.949
+ x0 r3 2.0
+ x0 r4 2.0
+ x0 r5 -0.5
+ x0 r6 1
+ M1 'MARKER' 'INTORG'
+ x1 cost -2.0
+ x1 r0 0.5
+ x1 r4 2.0
+ x1 r5 5
+ M1 'MARKER' 'INTEND'
+ x2 r0 -12
+ x2 r1 1e-07
+ x2 r3 -1
+ x2 r5 3
+RHS
+ RHS r0 39555452468.605804
+ RHS r1 445734773674298.44
+ RHS r2 0.0
+ RHS r3 7812475.083849221
+ RHS r4 -5
+ RHS r5 394593571946.1703
+ RHS r6 -77.2869396884995
+BOUNDS
+ MI B x0
+ UP B x0 -2
+ LO B x1 0
+ UP B x1 101556706247.0
+ MI B x2
+ UP B x2 -2
+ENDATA
