@@ -10,6 +10,9 @@
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/storage.hpp"
+#include "optpipe/planner/partition/division_graph.hpp"
+#include "optpipe/planner/partition/least_longest.hpp"
+#include "optpipe/planner/partition/rank_chains.hpp"
 #include "optpipe/planner/partition/rank_load.hpp"
 
 #include <algorithm>
@@ -40,7 +43,12 @@ struct bound_of_divisions {
 /// of a layer cost the same, or the price is unlimited. All other prices only weaken the bound.
 ///
 /// `any_within` decides exactly whether any division leaves each rank enough time. `any_within` goes from rank to rank,
-/// and keeps all reachable pairs of ends (of the first and the second stages).
+/// and keeps all pairs of ends (of the first and the second stages) that can be reached.
+///
+/// `any_in_order` decides more. It keeps the stages of ranks that are in any possible division (`division_graph`), and
+/// the longest operations that other ranks have in all these divisions. Propagation over the orders of a rank's
+/// operations (`rank_chains`) takes a thousand times as long as the loads, so it only tests the stages of a division
+/// that seems possible, until a division passes or none is left.
 class division_bound {
 public:
     /// `work[i]` is a lower bound on the time of a rank of speed 1 for piece i, per microbatch. `in_pairs` says whether
@@ -59,6 +67,14 @@ public:
                 add(sum, p.layers[layer]);
             before_.push_back(sum);
         }
+        const auto sums_of = [&](duration sums::*part) {
+            std::vector<duration> all;
+            for (const auto& sum : before_)
+                all.push_back(sum.*part);
+            return all;
+        };
+        longest_forward_ = {sums_of(&sums::forward), pipeline.graph.stages()};
+        longest_gradient_ = {sums_of(&sums::gradient), pipeline.graph.stages()};
         for (const rank r : pipeline.graph.all_ranks())
             fastest_ = std::max(fastest_, p.speed_of(r));
         slack_ = largest_slack();
@@ -78,37 +94,65 @@ public:
 
     /// Whether each rank has one stage, or two stages as a loop or as a v.
     [[nodiscard]] bool applies() const { return second_ != second_stages::unknown; }
-    /// The largest lower bound found until `stop` returns true, in at most a few seconds. The bound is at most about
-    /// twice `known`. Deterministic if `stop` never returns true. Contract: `known` is a positive lower bound, and
-    /// `applies()` is true.
-    [[nodiscard]] bound_of_divisions raise(duration known, stop_check stop) const {
-        constexpr double first_step = 0.01; // relative to the bound; doubled until an objective is possible
-        constexpr double last_step = 1e-4;  // relative to the bound; plans are seldom proven more precisely
-        // Calls of `is_possible`. Took 1.2 to 2.8 s on a busy machine for 128 layers on 8 ranks and 320 layers on 32.
-        constexpr std::size_t most_checks = 1'000'000;
+    /// A number of pieces before all second stages, and the largest objective that is known to be impossible with it.
+    struct second_beginning {
+        std::size_t middle = 0;
+        duration refuted{};
+    };
+    using second_beginnings = std::vector<second_beginning>;
+    /// A bound that is raised step by step.
+    struct raising {
+        bound_of_divisions found{};
+        second_beginnings begin{};
+        /// The next step, and whether the last step raised the bound, as all steps before it.
+        duration step{};
+        bool is_growing = true;
+        /// Whether propagation decides, after the loads of ranks alone can't raise the bound further.
+        bool in_order = false;
+        bool is_done = false;
+        /// Steps no longer grow from this bound on. Perhaps no division is possible.
+        duration most{};
+        /// The work until now.
         std::size_t checks = 0;
-        const stop_when is_enough{[&] { return ++checks > most_checks || stop(); }};
+    };
+    /// The bound ends at about twice `known`. Contract: `known` is a positive lower bound, and `applies()` is true.
+    [[nodiscard]] raising begin(duration known) const {
+        raising start{{known, {}}, all_second_beginnings(), first_step * known};
+        start.most = 2.0 * known;
+        return start;
+    }
+    /// Tries to raise the bound by one step. Does nothing if `stop` returns true, or if all steps together have done a
+    /// few seconds of work. Deterministic if `stop` never returns true.
+    void raise_once(raising& at, stop_check stop) const {
+        const stop_when is_enough{
+            [&] { return (at.checks += at.in_order ? checks_in_order : 1) > most_checks || stop(); }};
         const stop_check enough{is_enough};
-        bound_of_divisions found{known, {}};
-        second_beginnings begin = all_second_beginnings();
-        const auto raises_by = [&](duration step) {
-            auto division = any_within(found.bound + step, begin, enough);
-            if (!division) found.bound += step;
-            if (division && !division->empty()) found.division = *std::move(division);
-            return !division;
-        };
-        auto step = first_step * known;
-        while (found.bound < 2.0 * known && raises_by(step))
-            step = 2.0 * step;
-        while (step > last_step * found.bound && !enough()) {
-            step = 0.5 * step;
-            raises_by(step);
-        }
-        return found;
+        auto division = any_of(at.begin, at.found.bound + at.step, [&](duration objective, std::size_t middle) {
+            return at.in_order ? any_in_order(objective, middle, enough) : any_within(objective, middle, enough);
+        });
+        if (stop()) return;
+        if (!division) at.found.bound += at.step;
+        at.is_growing = at.is_growing && !division && at.found.bound < at.most;
+        at.step = (at.is_growing ? 2.0 : 0.5) * at.step;
+        if (division && !division->empty()) at.found.division = *std::move(division);
+        at.is_done = at.checks > most_checks;
+        if (at.is_done || at.step >= last_step * at.found.bound) return;
+        at.is_done = at.in_order || !has_tails_;
+        at.in_order = true;
+        at.is_growing = true;
+        at.step = first_step * at.found.bound;
     }
 
 private:
     enum class second_stages : std::uint8_t { none, as_loop, as_v, unknown };
+    /// Steps, relative to the bound. The first step is doubled until an objective is possible. Plans are seldom proven
+    /// more precisely than by the last step.
+    static constexpr double first_step = 0.01;
+    static constexpr double last_step = 5e-5;
+    /// Limit on the tests of a rank's loads, each of which takes about a microsecond. A step of propagation counts as
+    /// `checks_in_order` tests.
+    static constexpr std::size_t most_checks = 1'000'000;
+    static constexpr std::size_t checks_in_order = 4;
     /// Limit on the number of prices. Layers seldom have more than four options. Four options change places at six
     /// prices.
     static constexpr std::size_t most_prices = 8;
@@ -123,6 +167,12 @@ private:
         /// memory without additional work.
         memory_size kept{};
         memory_size kept_by_default{};
+        /// The least memory that a stash takes before it is moved, the least times to move it, and the number of layers
+        /// with a storage option that moves it.
+        memory_size held{};
+        duration offload{};
+        duration reload{};
+        std::size_t offloading = 0;
         /// For each price, the least additional work plus price of kept memory.
         std::array<duration, most_prices> priced{};
 
@@ -134,6 +184,10 @@ private:
             a.weight_stash -= b.weight_stash;
             a.kept -= b.kept;
             a.kept_by_default -= b.kept_by_default;
+            a.held -= b.held;
+            a.offload -= b.offload;
+            a.reload -= b.reload;
+            a.offloading -= b.offloading;
             for (std::size_t k = 0; k < a.priced.size(); ++k)
                 a.priced[k] -= b.priced[k];
             return a;
@@ -145,25 +199,28 @@ private:
         std::size_t end = 0;
         sums own{};
     };
+    /// The second stage is empty if there is none.
+    struct stages_of_rank {
+        pieces_of_stage first{};
+        pieces_of_stage second{};
+    };
     struct hops {
         duration forward{};
         duration gradient{};
     };
-    /// A number of pieces before all second stages, and the largest objective known to be impossible with it.
-    struct second_beginning {
-        std::size_t middle = 0;
-        duration refuted{};
-    };
-    using second_beginnings = std::vector<second_beginning>;
-    /// Numbers of pieces. The first stages of the ranks considered until now end at `first`. The second stages end at
-    /// `second` (in a loop), or begin at `second` (in a v).
-    struct ends {
-        std::size_t first = 0;
-        std::size_t second = 0;
+    /// Ends that ranks may reach.
+    struct reached_ends {
+        ends at{};
         /// Index of the previous rank's entry from which this entry was reached.
         std::size_t before = 0;
     };
-    /// A rank's data that don't depend on its pieces, and the objective to meet.
+    /// What a division must meet: the objective, and the number of pieces before all second stages.
+    struct limits {
+        duration objective{};
+        std::size_t middle = 0;
+        stop_check stop{};
+    };
+    /// The data of a rank that don't depend on the rank's pieces, and the objective to meet.
     struct free_rank {
         rank here{};
         duration objective{};
@@ -206,10 +263,26 @@ private:
         sum.kept_by_default += least([](const storage_option& o) {
                                    return std::pair{o.extra_work(), o.left_on_device()};
                                }).second;
+        add_moved(sum, options);
         for (std::size_t k = 0; k < prices_.size(); ++k)
             sum.priced[k] += least([&](const storage_option& o) {
                 return o.extra_work() + duration{prices_[k] * o.left_on_device().value()};
             });
+    }
+    static void add_moved(sums& sum, const storage_list<false>& options) {
+        auto held = memory_size::unlimited();
+        transfer_times least{duration::unlimited(), duration::unlimited()};
+        for (const auto& option : options) {
+            held = std::min(held, option.held);
+            if (!option.transfer) continue;
+            least.offload = std::min(least.offload, option.transfer->offload);
+            least.reload = std::min(least.reload, option.transfer->reload);
+        }
+        sum.held += held;
+        if (least.offload.is_unlimited()) return;
+        sum.offload += least.offload;
+        sum.reload += least.reload;
+        ++sum.offloading;
     }
     /// The prices at which two options of a layer cost the same, in ascending order. A price is the time for a unit of
     /// memory. If there are too many prices, only every n-th price is kept.
@@ -255,14 +328,14 @@ private:
             all.push_back({middle, {}});
         return all;
     }
-    /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division. Tests
-    /// the beginnings that aren't refuted yet. A possible beginning becomes the first, because it often remains
-    /// possible.
-    [[nodiscard]] std::optional<layer_division> any_within(duration objective, second_beginnings& from,
-                                                           stop_check stop) const {
+    /// A division that is possible with this objective, or nothing. Calls `any(objective, middle)` for the beginnings
+    /// that aren't refuted yet. A possible one becomes the first, because it often remains possible.
+    template <class Any>
+    [[nodiscard]] static std::optional<layer_division> any_of(second_beginnings& from, duration objective,
+                                                              const Any& any) {
         for (std::size_t i = 0; i < from.size(); ++i) {
             if (from[i].refuted >= objective) continue;
-            if (auto found = any_within(objective, from[i].middle, stop)) {
+            if (auto found = any(objective, from[i].middle)) {
                 std::swap(from.front(), from[i]);
                 return found;
             }
@@ -270,26 +343,28 @@ private:
         }
         return std::nullopt;
     }
+    /// A division that is possible with this objective, or nothing. If `stop` ended the test, an empty division.
     /// Considers only the divisions in which the second stages of a loop begin at piece `middle`. Without a loop,
     /// `middle` is the number of pieces.
     [[nodiscard]] std::optional<layer_division> any_within(duration objective, std::size_t middle,
                                                            stop_check stop) const {
-        std::vector<std::vector<ends>> reached{{{0, middle, 0}}}; // indexed by the number of ranks that have stages
+        std::vector<std::vector<reached_ends>> reached{
+            {{{0, middle}, 0}}}; // indexed by the number of ranks that have stages
         for (const rank r : pipeline_.graph.all_ranks()) {
             const auto later = speeds_after(r);
             std::vector<bool> is_reached((pieces() + 1) * (pieces() + 1), false);
-            std::vector<ends> next;
+            std::vector<reached_ends> next;
             bool is_stopped = stop();
             for (std::size_t i = 0; i < reached.back().size() && !is_stopped; ++i) {
-                const auto& at = reached.back()[i];
-                for_each_end(at, middle, at_work(r, at.first, objective), [&](ends to, const auto& is_possible) {
+                const auto at = reached.back()[i].at;
+                const auto here = at_work(r, at.first, objective);
+                for_each_end(at, middle, here, [&](const ends& to, const stages_of_rank& stages) {
                     const auto index = to.first * (pieces() + 1) + to.second;
                     if (is_stopped || is_reached[index] || !may_hold_rest(r, later, to, middle, objective)) return;
                     is_stopped = stop();
-                    if (is_stopped || !is_possible()) return;
+                    if (is_stopped || !is_possible(here, stages, others_of(here, stages, middle))) return;
                     is_reached[index] = true;
-                    to.before = i;
-                    next.push_back(to);
+                    next.push_back({to, i});
                 });
             }
             if (is_stopped) return layer_division{};
@@ -299,48 +374,60 @@ private:
         return division_of(reached);
     }
     /// The division that led to the first ends of the last rank.
-    [[nodiscard]] layer_division division_of(const std::vector<std::vector<ends>>& reached) const {
+    [[nodiscard]] layer_division division_of(const std::vector<std::vector<reached_ends>>& reached) const {
+        std::vector<ends> path(ranks() + 1);
+        std::size_t at = 0;
+        for (auto r = path.size(); r-- > 0;) {
+            path[r] = reached[r][at].at;
+            at = reached[r][at].before;
+        }
+        return division_of(path);
+    }
+    /// The division in which the first r ranks have the ends `path[r]`.
+    [[nodiscard]] layer_division division_of(const std::vector<ends>& path) const {
         const auto n = ranks();
         layer_division division(pipeline_.graph.stages(), pieces());
-        std::size_t at = 0;
-        for (auto r = n; r-- > 0;) {
-            const auto& here = reached[r + 1][at];
-            division[r] = here.first;
-            if (second_ == second_stages::as_loop) division[n + r] = here.second;
-            at = here.before;
-            if (second_ == second_stages::as_v) division[2 * n - 1 - r] = reached[r][at].second;
+        for (std::size_t r = 0; r < n; ++r) {
+            division[r] = path[r + 1].first;
+            if (second_ == second_stages::as_loop) division[n + r] = path[r + 1].second;
+            if (second_ == second_stages::as_v) division[2 * n - 1 - r] = path[r].second;
         }
         return division;
     }
-    /// Calls `look(ends, is_possible)` for all ends of rank `r`'s stages that leave an uninterrupted rank enough time.
-    /// `is_possible()` returns whether the rank may do the work of these stages. `from` has the ends of the stages of
-    /// the previous rank.
+    /// Calls `look(ends, stages)` for all stages of rank `r` for which an uninterrupted rank has enough time. `from`
+    /// has the ends of the stages of the previous rank.
     template <class Look>
     void for_each_end(const ends& from, std::size_t middle, const free_rank& r, const Look& look) const {
         const auto most = second_ == second_stages::as_v ? from.second : middle;
         for (auto to = from.first + 1; to <= most; ++to) {
-            const pieces_of_stage first{from.first, to, before_[to] - before_[from.first]};
-            if (!has_time(r, first.own, {})) return;
-            const auto look_at = [&](const pieces_of_stage& second, std::size_t end) {
-                look(ends{to, end, 0}, [&] { return is_possible(r, first, second, middle); });
+            const auto has_time_with = [&](std::size_t second) {
+                const auto stages = stages_between(from, {to, second});
+                return has_time(r, stages.first.own, stages.second.own);
             };
-            if (second_ == second_stages::none) look_at({}, middle);
+            const auto look_at = [&](std::size_t second) {
+                look(ends{to, second}, stages_between(from, {to, second}));
+            };
+            if (!has_time_with(from.second)) return;
+            if (second_ == second_stages::none) look_at(middle);
             if (second_ == second_stages::as_loop)
-                for (auto end = from.second + 1; end <= pieces(); ++end) {
-                    const pieces_of_stage second{from.second, end, before_[end] - before_[from.second]};
-                    if (!has_time(r, first.own, second.own)) break;
-                    look_at(second, end);
-                }
+                for (auto end = from.second + 1; end <= pieces() && has_time_with(end); ++end)
+                    look_at(end);
             if (second_ == second_stages::as_v)
-                for (auto begin = from.second; begin-- > to;) {
-                    const pieces_of_stage second{begin, from.second, before_[from.second] - before_[begin]};
-                    if (!has_time(r, first.own, second.own)) break;
-                    look_at(second, begin);
-                }
+                for (auto begin = from.second; begin-- > to && has_time_with(begin);)
+                    look_at(begin);
         }
     }
-    /// Whether the ranks after `r`, of total speed `speeds`, may have enough time for the remaining pieces. If `r` is
-    /// the last rank, returns whether no piece is left.
+    /// The stages of a rank with the ends `to`, after a rank with the ends `from`.
+    [[nodiscard]] stages_of_rank stages_between(const ends& from, const ends& to) const {
+        const auto stage_of = [&](std::size_t begin, std::size_t end) {
+            return pieces_of_stage{begin, end, before_[end] - before_[begin]};
+        };
+        const bool is_v = second_ == second_stages::as_v;
+        return {stage_of(from.first, to.first),
+                is_v ? stage_of(to.second, from.second) : stage_of(from.second, to.second)};
+    }
+    /// Whether the ranks after `r`, whose speeds sum to `speeds`, may have enough time for the remaining pieces. If `r`
+    /// is the last rank, returns whether no piece is left.
     [[nodiscard]] bool may_hold_rest(rank r, double speeds, const ends& at, std::size_t middle,
                                      duration objective) const {
         const auto later = ranks() - 1 - r.position();
@@ -409,64 +496,193 @@ private:
         load.weight_stash = here.own.weight_stash;
         return load;
     }
-    /// Lower bounds on the longest forward and on the longest gradient of some stages.
-    struct pace {
-        duration forward{};
-        duration gradient{};
-        [[nodiscard]] duration any() const { return std::max(forward, gradient); }
-        friend pace max(const pace& a, const pace& b) {
-            return {std::max(a.forward, b.forward), std::max(a.gradient, b.gradient)};
-        }
-    };
-    /// The mean times of `stages` stages that share the pieces from `begin` to `end`. The longest forward and the
-    /// longest gradient take at least the mean times.
+    /// Lower bounds for `stages` stages that share the pieces from `begin` to `end`.
     [[nodiscard]] pace pace_of(std::size_t begin, std::size_t end, std::size_t stages) const {
         if (stages == 0) return {};
-        const auto all = fastest_ * static_cast<double>(stages);
-        return {(before_[end].forward - before_[begin].forward) / all,
-                (before_[end].gradient - before_[begin].gradient) / all};
+        return {longest_forward_(begin, end, stages) / fastest_, longest_gradient_(begin, end, stages) / fastest_};
     }
-    /// The stages of rank `r`, with the paces of the stages before, between and after them.
-    [[nodiscard]] std::array<stage_load, 2> loads_of(const free_rank& r, const pieces_of_stage& first,
-                                                     const pieces_of_stage& second, std::size_t middle) const {
+    /// Lower bounds on the longest operations of other ranks, in all divisions of the pieces that are left.
+    [[nodiscard]] paces_of_others others_of(const free_rank& r, const stages_of_rank& stages,
+                                            std::size_t middle) const {
         const auto earlier = r.here.position();
         const auto later = ranks() - 1 - earlier;
-        const auto before = has_heads_ ? pace_of(0, first.begin, earlier) : pace{};
-        std::array loads{load_of(r, first, stage{earlier}), stage_load{}};
+        const auto& [first, second] = stages;
+        const auto before = pace_of(0, first.begin, earlier);
+        switch (second_) {
+        case second_stages::as_loop:
+            return {{before, pace_of(middle, second.begin, earlier)},
+                    {pace_of(first.end, middle, later), pace_of(second.end, pieces(), later)}};
+        case second_stages::as_v:
+            return {{before, pace_of(second.end, pieces(), earlier)},
+                    {pace_of(first.end, second.begin, 2 * later), pace{}}};
+        case second_stages::none:
+        case second_stages::unknown: break;
+        }
+        return {{before, pace{}}, {pace_of(first.end, pieces(), later), pace{}}};
+    }
+    [[nodiscard]] surroundings surroundings_of(const free_rank& r, const stages_of_rank& stages,
+                                               const paces_of_others& others) const {
+        const auto& [earlier, later] = others;
+        const auto before = has_heads_ ? earlier[0] : pace{};
+        if (second_ == second_stages::none) return {before, {}, later[0]};
+        const auto passed = before_[stages.second.begin] - before_[stages.first.end];
+        const auto& from = hops_[r.here.position()];
+        const auto& to = hops_[last_stage_[r.here].position()];
+        const auto there = passed.forward / fastest_ + (to.forward - from.forward);
+        const auto back = passed.gradient / fastest_ + (to.gradient - from.gradient);
+        if (second_ == second_stages::as_loop) return {before, max(later[0], earlier[1]), later[1], there, back};
+        return {before, max(later[0], later[1]), earlier[1], there, back};
+    }
+    /// The stages of rank `r`, with the paces of the stages before, between and after them.
+    [[nodiscard]] std::array<stage_load, 2> loads_of(const free_rank& r, const stages_of_rank& stages,
+                                                     const surroundings& around) const {
+        const auto& before = around.before;
+        const auto& between = around.between;
+        const auto& after = around.after;
+        std::array loads{load_of(r, stages.first, stage{r.here.position()}), stage_load{}};
         loads[0].pace_before = before.forward;
         loads[0].pace_after = before.gradient;
-        if (second_ == second_stages::none) {
-            loads[0].pace_later = pace_of(first.end, pieces(), later).any();
-            return loads;
-        }
-        loads[1] = load_of(r, second, last_stage_[r.here]);
-        const bool is_loop = second_ == second_stages::as_loop;
-        const auto between = is_loop ? max(pace_of(first.end, middle, later), pace_of(middle, second.begin, earlier))
-                                     : pace_of(first.end, second.begin, 2 * later);
-        const auto after = pace_of(second.end, pieces(), is_loop ? later : earlier);
+        loads[0].pace_later = after.any();
+        if (second_ == second_stages::none) return loads;
+        loads[1] = load_of(r, stages.second, last_stage_[r.here]);
         loads[0].pace_later = std::max({between.any(), loads[1].forward, loads[1].gradient, after.any()});
         loads[1].pace_before = std::max({before.forward, loads[0].forward, between.forward});
         loads[1].pace_later = after.any();
-        // For span, a rank with a frozen first stage is done after the gradients of its second stage.
-        const bool is_last = !has_heads_ && first.own.gradient <= duration{};
+        // For span, the rank is done after the gradients of its second stage if its first stage is frozen.
+        const bool is_last = !has_heads_ && stages.first.own.gradient <= duration{};
         if (!is_last) loads[1].pace_after = std::max({before.gradient, loads[0].gradient, between.gradient});
         return loads;
     }
-    /// Whether the rank may do the work of a first stage and of a second stage, if any.
-    [[nodiscard]] bool is_possible(const free_rank& r, const pieces_of_stage& first, const pieces_of_stage& second,
-                                   std::size_t middle) const {
-        auto loads = loads_of(r, first, second, middle);
+    /// Whether the rank may do the work of its stages.
+    [[nodiscard]] bool is_possible(const free_rank& r, const stages_of_rank& stages,
+                                   const paces_of_others& others) const {
+        auto loads = loads_of(r, stages, surroundings_of(r, stages, others));
         const auto start = loads[0];
         for (auto& each : loads) {
             if (!has_heads_) each.before -= start.before;
             each.after = has_tails_ ? std::max(each.after + last_weight_, each.weight) : duration{};
         }
-        const auto room = room_of(r, first.own, second.own);
-        const rank_load load{loads, second_ == second_stages::none ? 1U : 2U, pipeline_.graph.microbatches(), room};
+        const auto room = room_of(r, stages.first.own, stages.second.own);
+        const rank_load load{loads, stages_per_rank(), pipeline_.graph.microbatches(), room};
         if (!in_pairs_ && (!load.has_time(r.objective) || !load.has_time_for_rounds(r.objective))) return false;
         const auto time = r.objective - loads[0].before - loads[0].after;
-        return room.is_unlimited() || (time > duration{} && load.has_memory(time) &&
-                                       has_storage(r, first.own, second.own, loads, room.value() * time.value()));
+        return room.is_unlimited() ||
+               (time > duration{} && load.has_memory(time) &&
+                has_storage(r, stages.first.own, stages.second.own, loads, room.value() * time.value()));
+    }
+    [[nodiscard]] std::size_t stages_per_rank() const { return second_ == second_stages::none ? 1 : 2; }
+
+    // Propagation over the orders of a rank's operations.
+
+    /// Whether propagation finds no reason why the rank can't do the work of its stages.
+    [[nodiscard]] bool has_order(const free_rank& r, const stages_of_rank& stages, const paces_of_others& others,
+                                 stop_check stop) const {
+        if (!has_tails_) return true;
+        const auto around = surroundings_of(r, stages, others);
+        auto loads = loads_of(r, stages, around);
+        loads[0].after += last_weight_;
+        rank_chains::transfers moved;
+        const std::array own{&stages.first.own, &stages.second.own};
+        for (std::size_t s = 0; s < stages_per_rank(); ++s) {
+            if (loads[s].gradient <= duration{}) return true;
+            if (own[s]->offloading == 0) continue;
+            loads[s].stash = own[s]->held;
+            moved[s] = {own[s]->offload, own[s]->reload};
+        }
+        const auto room = room_of(r, stages.first.own, stages.second.own);
+        return rank_chains{loads, stages_per_rank(), around, moved, pipeline_.graph.microbatches(), room}.has_time(
+            r.objective, stop);
+    }
+    /// As `any_within`, but the paces follow from the divisions that are left, and `has_order` is true for each rank of
+    /// the result.
+    [[nodiscard]] std::optional<layer_division> any_in_order(duration objective, std::size_t middle,
+                                                             stop_check stop) const {
+        const limits within{objective, middle, stop};
+        auto graph = graph_within(within);
+        tighten(graph, within);
+        std::vector<std::size_t> refuted(ranks(), 0);
+        while (!graph.empty() && !stop()) {
+            const auto path = graph.path();
+            if (!remove_impossible(graph, path, refuted, within) && !tighten(graph, within))
+                return division_of(graph.ends_of(path));
+            graph.update();
+        }
+        if (stop()) return layer_division{};
+        return std::nullopt;
+    }
+    /// The divisions that `is_possible` leaves.
+    [[nodiscard]] division_graph graph_within(const limits& within) const {
+        division_graph graph{{0, within.middle}};
+        for (const rank r : pipeline_.graph.all_ranks()) {
+            const auto later = speeds_after(r);
+            graph.add_rank();
+            for (std::size_t i = 0; i < graph.nodes(r.position()); ++i) {
+                const auto from = graph.at(r.position(), i);
+                const auto here = at_work(r, from.first, within.objective);
+                for_each_end(from, within.middle, here, [&](const ends& to, const stages_of_rank& stages) {
+                    if (within.stop() || !may_hold_rest(r, later, to, within.middle, within.objective)) return;
+                    if (is_possible(here, stages, others_of(here, stages, within.middle)))
+                        graph.add(i, to, paces_of(here, stages));
+                });
+            }
+        }
+        return graph;
+    }
+    /// Removes the edges that aren't possible with the paces of the divisions that are left, until nothing changes.
+    /// Returns whether any edge was removed.
+    bool tighten(division_graph& graph, const limits& within) const {
+        bool was_changed = false;
+        for (bool is_changed = true; is_changed && !within.stop();) {
+            graph.update();
+            is_changed = false;
+            for (const rank r : pipeline_.graph.all_ranks())
+                is_changed = std::erase_if(graph.edges(r.position()),
+                                           [&](const division_graph::edge& e) {
+                                               return !within.stop() &&
+                                                      !look_at(graph, r, e, within,
+                                                               [&](const auto&... all) { return is_possible(all...); });
+                                           }) > 0 ||
+                             is_changed;
+            was_changed = was_changed || is_changed;
+        }
+        return was_changed;
+    }
+    /// Removes an edge of the path for which `has_order` is false. First tests the ranks on which most edges were
+    /// removed before (`refuted`). Returns whether an edge was removed.
+    bool remove_impossible(division_graph& graph, const std::vector<std::size_t>& path,
+                           std::vector<std::size_t>& refuted, const limits& within) const {
+        std::vector<rank> sorted;
+        for (const rank r : pipeline_.graph.all_ranks())
+            sorted.push_back(r);
+        std::stable_sort(sorted.begin(), sorted.end(),
+                         [&](rank a, rank b) { return refuted[a.position()] > refuted[b.position()]; });
+        for (const rank r : sorted) {
+            auto& edges = graph.edges(r.position());
+            auto& e = edges[path[r.position()]];
+            e.is_tested = e.is_tested || look_at(graph, r, e, within,
+                                                 [&](const auto&... all) { return has_order(all..., within.stop); });
+            if (e.is_tested) continue;
+            edges.erase(edges.begin() + static_cast<std::ptrdiff_t>(path[r.position()]));
+            ++refuted[r.position()];
+            return true;
+        }
+        return false;
+    }
+    /// The result of `look(rank, stages, others)` for an edge of the graph.
+    template <class Look>
+    [[nodiscard]] bool look_at(const division_graph& graph, rank r, const division_graph::edge& e, const limits& within,
+                               const Look& look) const {
+        const auto& from = graph.at(r.position(), e.from);
+        const auto here = at_work(r, from.first, within.objective);
+        const auto stages = stages_between(from, graph.at(r.position() + 1, e.to));
+        const auto least = others_of(here, stages, within.middle);
+        const auto left = graph.around(r.position(), e);
+        return look(here, stages, paces_of_others{max(least.earlier, left.earlier), max(least.later, left.later)});
+    }
+    [[nodiscard]] paces_of_stages paces_of(const free_rank& r, const stages_of_rank& stages) const {
+        const auto speed = given_.speed_of(r.here);
+        return {pace{stages.first.own.forward / speed, stages.first.own.gradient / speed},
+                pace{stages.second.own.forward / speed, stages.second.own.gradient / speed}};
     }
     /// Whether options with less memory leave the rank enough time for its work. `all` is the memory for stashes times
     /// the time for which the rank holds stashes.
@@ -510,6 +726,8 @@ private:
     /// stage.
     std::vector<sums> before_;
     std::vector<hops> hops_;
+    least_longest longest_forward_;
+    least_longest longest_gradient_;
     per_rank<stage> last_stage_;
     double fastest_ = 0.0;
     /// The least time of the first stage's weight gradient, if it may follow the last gradient.

@@ -13,8 +13,11 @@ struct partition_parameters {
     /// were 1.2 % shorter with 0.3 than with 0.5. The models are those on which 0.5 had left wide gaps.
     double search_share = 0.3;
     /// Share of the time limit for the bound on all partitions, in (0, 1). The bound takes some milliseconds, or up to
-    /// a second for hundreds of layers in a loop.
+    /// a few seconds for hundreds of layers in a loop.
     double bound_share = 0.05;
+    /// Share of the time limit for propagation that raises this bound, in (0, 1). Seldom used up, except in loops with
+    /// dozens of layers and little memory.
+    double order_share = 0.05;
     /// During this share of the time for short plans, all pipelines are planned in rotation. In the remaining time,
     /// only the pipeline with the best plan is planned.
     double round_robin_share = 0.5;

@@ -29,7 +29,7 @@
 
 namespace optpipe::detail {
 
-/// Results of `partition_space::bound` for all pipelines.
+/// Bounds on the partitions of all pipelines.
 struct bounds_of_pipelines {
     /// A lower bound on the objectives of the partitions of all pipelines.
     duration least = duration::unlimited();
@@ -37,23 +37,40 @@ struct bounds_of_pipelines {
     std::vector<layer_division> near{};
 };
 
-/// Computes `space_of(i).bound()` for all pipelines. Every pipeline gets an equal part of `bound_share` of the time
-/// limit.
+/// Bounds the partitions of all pipelines by the loads of ranks. Every pipeline gets an equal part of `bound_share` of
+/// the time limit. Then raises the least bound, for `order_share` of the time limit.
 template <class SpaceOf>
 [[nodiscard]] bounds_of_pipelines bound_of_all(std::size_t pipelines, SpaceOf space_of, const plan_options& options) {
     constexpr double unlimited = std::numeric_limits<double>::infinity();
+    constexpr partition_parameters with;
     const auto start = std::chrono::steady_clock::now();
     const auto limit = options.time_limit.value_or(std::chrono::duration<double>{unlimited});
-    const auto part = partition_parameters{}.bound_share / static_cast<double>(pipelines) * limit;
-    bounds_of_pipelines found;
-    found.near.resize(pipelines);
+    std::vector<std::pair<std::size_t, partition_bound>> some;
     for (std::size_t i = 0; i < pipelines; ++i) {
         const partition_space& space = space_of(i);
-        const stop_check late{options.stop, deadline_after(start, static_cast<double>(i + 1) * part)};
         if (!space.exists()) continue;
-        auto of_space = space.bound(late);
-        found.least = std::min(found.least, of_space.bound);
-        found.near[i] = std::move(of_space.division);
+        auto& each = some.emplace_back(i, partition_bound{space}).second;
+        const auto part = with.bound_share * static_cast<double>(i + 1) / static_cast<double>(pipelines);
+        const stop_check late{options.stop, deadline_after(start, part * limit)};
+        while (!each.has_loads() && !late())
+            each.raise_once(late);
+    }
+    const stop_check late{options.stop, deadline_after(std::chrono::steady_clock::now(), with.order_share * limit)};
+    const auto least = [&]() -> partition_bound* {
+        const auto found = std::min_element(some.begin(), some.end(), [](const auto& a, const auto& b) {
+            return a.second.found().bound < b.second.found().bound;
+        });
+        return found == some.end() ? nullptr : &found->second;
+    };
+    while (auto* const next = least()) {
+        if (next->is_done() || late()) break;
+        next->raise_once(late);
+    }
+    bounds_of_pipelines found;
+    found.near.resize(pipelines);
+    for (const auto& [i, each] : some) {
+        found.least = std::min(found.least, each.found().bound);
+        found.near[i] = each.found().division;
     }
     return found;
 }
@@ -77,12 +94,15 @@ public:
     }
 
     outcome<partition_plan> run() {
-        if (options_.time_limit) search_until_ = *options_.time_limit * with_.search_share;
         const auto space_of = [this](std::size_t i) -> const partition_space& { return pipelines_[i].space; };
         bound_of_all_ = bound_of_all(pipelines_.size(), space_of, options_);
+        const auto for_bound = elapsed();
+        if (time_limit_) time_limit_ = std::max(*time_limit_ - for_bound, seconds{});
+        begin_ = clock::now();
+        if (time_limit_) search_until_ = *time_limit_ * with_.search_share;
         if (const auto why = begin()) return *why;
         bool may_have_more = search();
-        while (options_.time_limit && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
+        while (time_limit_ && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
             if (!plan_longer() && !may_have_more) break;
             search_until_ = elapsed() + with_.search_share * left();
             may_have_more = search();
@@ -93,7 +113,7 @@ public:
         auto result = pipelines_[best.pipeline].space.plan_of(best.layers, std::move(best.planned));
         result.bound = proven;
         result.tried = planned_.size();
-        result.seconds = elapsed().count();
+        result.seconds = (for_bound + elapsed()).count();
         return result;
     }
 
@@ -137,8 +157,7 @@ private:
     }
     /// Whether a stop was requested, or `part` seconds have passed. If there is no time limit, `part` is ignored.
     [[nodiscard]] auto is_after(seconds part) const {
-        return stop_when{
-            [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
+        return stop_when{[this, part] { return options_.stop.stop_requested() || (time_limit_ && elapsed() >= part); }};
     }
 
     /// Makes the first plans. Without a plan, returns the refusal of the partition that lacks the least memory.
@@ -181,7 +200,7 @@ private:
 
     [[nodiscard]] seconds elapsed() const { return clock::now() - begin_; }
     /// Contract: there is a time limit.
-    [[nodiscard]] seconds left() const { return *options_.time_limit - elapsed(); }
+    [[nodiscard]] seconds left() const { return *time_limit_ - elapsed(); }
     [[nodiscard]] plan_options options_for(std::optional<seconds> limit) const {
         auto how = options_;
         how.time_limit = limit;
@@ -195,33 +214,33 @@ private:
         of.seen.insert(layers);
         auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
         if (!planned) return planned.why();
-        if (options_.time_limit && !of.short_limit) of.short_limit = time_enough(*planned);
+        if (time_limit_ && !of.short_limit) of.short_limit = time_enough(*planned);
         effort_ += planned->why == plan_end::optimal ? with_.short_work : 1.0;
         planned_.push_back({pipeline, layers, *std::move(planned)});
         if (!of.best || planned_.back() < planned_[*of.best]) of.best = planned_.size() - 1;
         return std::nullopt;
     }
     [[nodiscard]] std::optional<seconds> short_limit(const choice& of) const {
-        if (!options_.time_limit) return of.short_limit;
+        if (!time_limit_) return of.short_limit;
         return of.short_limit ? std::min(*of.short_limit, std::max(left(), seconds{})) : first_part();
     }
     /// The time limit of the first plan of each pipeline.
     [[nodiscard]] seconds first_part() const {
-        if (!options_.time_limit) return {};
-        return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
+        if (!time_limit_) return {};
+        return *time_limit_ * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
     }
     [[nodiscard]] seconds time_enough(const plan_result& first) const {
         const auto near = first.objective * (1.0 + with_.nearness);
         double took = first.seconds;
         for (const auto& step : first.history)
             if (step.objective <= near) took = std::min(took, step.seconds);
-        const seconds all = *options_.time_limit * with_.search_share;
+        const seconds all = *time_limit_ * with_.search_share;
         if (are_few_) took = std::min(took, all.count() / static_cast<double>(count_));
         return std::max(all / with_.most_plans_in_time, seconds{took});
     }
     [[nodiscard]] bool may_go_on() const {
         if (options_.stop.stop_requested()) return false;
-        if (!options_.time_limit) return effort_ < with_.most_plans * static_cast<double>(pipelines_.size());
+        if (!time_limit_) return effort_ < with_.most_plans * static_cast<double>(pipelines_.size());
         return elapsed() < search_until_;
     }
 
@@ -332,7 +351,7 @@ private:
         return true;
     }
     [[nodiscard]] bool has_time_for_all() const {
-        if (options_.time_limit) return elapsed() < *options_.time_limit * with_.search_share * with_.round_robin_share;
+        if (time_limit_) return elapsed() < *time_limit_ * with_.search_share * with_.round_robin_share;
         return effort_ < with_.most_plans * static_cast<double>(pipelines_.size()) * with_.round_robin_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
@@ -383,7 +402,9 @@ private:
 
     const plan_options& options_;
     layer_cuts cuts_;
+    /// The search begins after the bound on all partitions was computed. The time limit is for the search alone.
     clock::time_point begin_ = clock::now();
+    std::optional<seconds> time_limit_ = options_.time_limit;
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
     /// Number of partitions of all pipelines, or any number above `most_listed` if there are more.

@@ -39,6 +39,8 @@
 
 namespace optpipe::detail {
 
+class partition_bound;
+
 /// The partitions of a model's layers among the stages of one pipeline.
 class partition_space {
 public:
@@ -216,28 +218,15 @@ public:
         return some;
     }
     /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
-    /// their speeds. An indivisible piece is on a single rank, and on its pinned rank if there is a pin. For a chain of
-    /// layers and microbatches without factors, `division_bound` raises this bound until `stop`. The result then has a
-    /// partition that may be near the bound, unless the partition violates a pin.
-    [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const {
-        std::vector<std::vector<duration>> lists{work_of_piece_};
-        if (pairing_.has_pairs()) lists = least_work_in_pairs();
-        bound_of_divisions best;
-        for (const auto& each : lists)
-            best.bound = std::max(best.bound, bound_by_work(each));
-        if (given_.edges || pipeline_.microbatches.has_factors()) return best;
-        for (const auto& each : lists) {
-            const division_bound divisions{given_, pipeline_, divisions_.cuts(), each, pairing_.has_pairs()};
-            if (!divisions.applies()) continue;
-            auto raised = divisions.raise(best.bound, stop);
-            if (raised.bound > best.bound || best.division.empty()) best = std::move(raised);
-        }
-        if (!best.division.empty() && !divisions_.allow(best.division)) best.division.clear();
-        return best;
-    }
+    /// their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is a pin.
+    /// For a chain of layers and microbatches without factors, `division_bound` raises this bound, until `stop` returns
+    /// true.
+    [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const;
 
 private:
-    /// Computes `bound()` from lower bounds on each piece's time per microbatch.
+    friend partition_bound;
+
+    /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
     [[nodiscard]] duration bound_by_work(const std::vector<duration>& work_of_piece) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
@@ -378,5 +367,61 @@ private:
     /// Mean factor of the microbatches on the lengths of forwards.
     double forward_factor_ = 1.0;
 };
+
+/// A lower bound on the objectives of all partitions of a space (`partition_space::bound`), which is raised step by
+/// step.
+class partition_bound {
+public:
+    /// Contract: `of` has a partition, and outlives this object.
+    explicit partition_bound(const partition_space& of) : space_{of} {
+        std::vector<std::vector<duration>> lists{of.work_of_piece_};
+        const bool in_pairs = of.pairing_.has_pairs();
+        if (in_pairs) lists = of.least_work_in_pairs();
+        for (const auto& each : lists)
+            found_.bound = std::max(found_.bound, of.bound_by_work(each));
+        if (of.given_.edges || of.pipeline_.microbatches.has_factors()) return;
+        for (const auto& each : lists) {
+            division_bound divisions{of.given_, of.pipeline_, of.divisions_.cuts(), each, in_pairs};
+            if (!divisions.applies()) return;
+            auto start = divisions.begin(found_.bound);
+            parts_.push_back({std::move(divisions), std::move(start)});
+        }
+    }
+
+    [[nodiscard]] bool is_done() const { return parts_.empty(); }
+    /// Whether the loads of ranks alone can't raise the bound further.
+    [[nodiscard]] bool has_loads() const { return is_done() || parts_.back().at.in_order; }
+    /// Tries to raise the bound by one step. Does nothing if `stop` returns true. Contract: `is_done()` is false.
+    void raise_once(stop_check stop) {
+        auto& [divisions, at] = parts_.back();
+        at.found.bound = std::max(at.found.bound, found_.bound);
+        divisions.raise_once(at, stop);
+        const bool is_better = at.found.bound > found_.bound || found_.division.empty();
+        const auto& near = at.found.division;
+        if (is_better && !near.empty() && space_.divisions_.allow(near)) found_.division = near;
+        found_.bound = std::max(found_.bound, at.found.bound);
+        if (at.is_done) parts_.pop_back();
+    }
+    /// The bound, and a partition whose objective may be near the bound, unless none was found that meets all pins.
+    [[nodiscard]] const bound_of_divisions& found() const { return found_; }
+
+private:
+    struct part {
+        division_bound divisions;
+        division_bound::raising at;
+    };
+
+    const partition_space& space_;
+    bound_of_divisions found_{};
+    /// For each list of work that bounds the work in pairs.
+    std::vector<part> parts_{};
+};
+
+inline bound_of_divisions partition_space::bound(stop_check stop) const {
+    partition_bound each{*this};
+    while (!each.is_done() && !stop())
+        each.raise_once(stop);
+    return each.found();
+}
 
 } // namespace optpipe::detail

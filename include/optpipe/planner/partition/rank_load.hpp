@@ -10,7 +10,36 @@
 
 namespace optpipe::detail {
 
-/// A stage's times for one microbatch at the rank's speed, and the least times before and after its work.
+/// Lower bounds on the longest forward and on the longest gradient of some stages.
+struct pace {
+    duration forward{};
+    duration gradient{};
+    [[nodiscard]] constexpr duration any() const { return std::max(forward, gradient); }
+    friend constexpr pace max(const pace& a, const pace& b) {
+        return {std::max(a.forward, b.forward), std::max(a.gradient, b.gradient)};
+    }
+};
+
+/// The paces of ranks' first stages and second stages.
+using paces_of_stages = std::array<pace, 2>;
+[[nodiscard]] constexpr paces_of_stages max(const paces_of_stages& a, const paces_of_stages& b) {
+    return {max(a[0], b[0]), max(a[1], b[1])};
+}
+
+/// The paces of the stages that a microbatch passes before a rank's first stage, between the rank's stages, and after
+/// its last stage.
+struct surroundings {
+    pace before{};
+    pace between{};
+    pace after{};
+    /// The least times from the end of the first stage's forward to the start of the second stage's, and from the end
+    /// of the second stage's gradient to the start of the first stage's.
+    duration there{};
+    duration back{};
+};
+
+/// The times of a stage's work on one microbatch, at the speed of the rank, and the least times before and after the
+/// work.
 struct stage_load {
     duration forward{};
     /// The time of I or, if backwards aren't split, of B.

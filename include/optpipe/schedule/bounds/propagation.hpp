@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <array>
 #include <concepts>
 #include <optional>
 #include <vector>
@@ -50,20 +51,30 @@ struct propagated_order {
 /// stage has options other than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
 [[nodiscard]] std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop = {});
 
+namespace detail {
+
+struct chain_system;
+
+/// Whether propagation refutes every schedule of the chains that takes at most `horizon`. `around[d]` has the least
+/// time before the first start on device d, and the least time after the last end on it. After a stop, returns false.
+/// Contract: the objective of the chains isn't a span.
+[[nodiscard]] bool is_refuted(const chain_system& c, const std::vector<std::array<double, 2>>& around, double horizon,
+                              stop_check stop = {});
+
+} // namespace detail
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(schedule)
+#include "optpipe/schedule/bounds/chain_maker.hpp"
 #include "optpipe/schedule/bounds/chains.hpp"
 #include "optpipe/schedule/bounds/completion_tree.hpp"
 #include "optpipe/schedule/bounds/deductions.hpp"
-#include "optpipe/schedule/bounds/chain_maker.hpp"
 #include "optpipe/schedule/bounds/holding_rules.hpp"
 #include "optpipe/schedule/bounds/memory_rules.hpp"
 #include "optpipe/schedule/bounds/order_counts.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -297,6 +308,16 @@ inline std::size_t affordable_passes(const chain_system& c) {
 }
 
 } // namespace detail
+
+OPTPIPE_INLINE bool detail::is_refuted(const chain_system& c, const std::vector<std::array<double, 2>>& around,
+                                       double horizon, stop_check stop) {
+    root_propagation propagation{c, affordable_passes(c), stop};
+    deductions known{c, 0};
+    for (std::size_t side = 0; side < 2; ++side)
+        for (std::size_t device = 0; device < around.size(); ++device)
+            known.bases[side][device] = around[device][side];
+    return !propagation.refine(known, horizon);
+}
 
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
     if (known.is_unlimited() || !p.overlaps.empty()) return known; // the rules don't cover pairs
