@@ -46,6 +46,7 @@ void refuse_contradictions(const plan_options& options) {
     if (options.forward_only || uses_search(options)) return;
     if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
     if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
+    refuse_search_options(options.search, options.deterministic, "only the search uses it; leave out --method");
 }
 
 const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::problem& p) {
@@ -66,14 +67,16 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
 /// Plans without a search, and refuses the options of a search.
 optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
                                                               const optpipe::problem& given) {
-    const auto refuse_option = [](bool is_there, const std::string& name) {
-        if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
+    const std::string why = "forwards alone are planned without a search; leave it out";
+    const auto refuse_option = [&](bool is_there, const std::string& name) {
+        if (is_there) throw optpipe::error{name + (": " + why)};
     };
     refuse_option(!options.method.empty(), "--method");
     refuse_option(options.search.time_limit.has_value(), "--time-limit");
     refuse_option(!options.start.empty(), "--start");
-    refuse_option(!options.search.cache.empty(), "--cache");
     refuse_option(options.noise.has_value(), "--noise");
+    refuse_option(options.search.most_distinct_pairs.has_value(), "--most-distinct-pairs");
+    refuse_search_options(options.search, options.deterministic, why);
     return optpipe::plan_forwards(given);
 }
 
@@ -93,9 +96,9 @@ std::vector<attempt> attempts_of(const plan_options& options, const optpipe::pro
                                  const interruption& interrupted) {
     const auto method = method_of(options.method);
     const bool all = options.method.empty() || options.method == "best";
-    auto attempts =
-        run_methods(p, [&](std::string_view name) { return all || name == method.name; },
-                    {method.settings, !all, options.search.time_limit, options.search.seed, interrupted.token()});
+    auto attempts = run_methods(p, [&](std::string_view name) { return all || name == method.name; },
+                                {method.settings, !all, options.search.time_limit, options.search.seed,
+                                 options.search.most_distinct_pairs, interrupted.token()});
     if (attempts.empty() && !interrupted.is_requested())
         throw optpipe::error{"--method: there is no \"" + optpipe::printable(options.method) + "\"; there are best, " +
                              method_names()};
