@@ -106,6 +106,7 @@ struct new_options {
     std::size_t ranks = 0;
     /// Memory of each device in gigabytes.
     double memory = 0.0;
+    /// 0: four for each rank.
     std::size_t microbatches = 0;
     std::string placement = "linear";
     /// Tokens per sequence; 0: as in the model.
