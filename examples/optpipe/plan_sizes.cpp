@@ -105,7 +105,9 @@ int plan_sizes(const plan_options& options) {
     if (options.json) std::cout << json_of(problems, report, *found);
     if (options.json || options.quiet) return status;
     optpipe::write_table(files.text(), rows_of(problems, *found));
-    print_plan(files.text(), p, report, story_of(p, planned), baselines_of(p, planned));
+    auto timed = planned;
+    timed.seconds = found->seconds;
+    print_plan(files.text(), p, report, story_of(p, timed), baselines_of(p, planned));
     return status;
 }
 
