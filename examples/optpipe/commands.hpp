@@ -106,6 +106,7 @@ struct new_options {
     std::size_t ranks = 0;
     /// Memory of each device in gigabytes.
     double memory = 0.0;
+    /// 0: four for each rank.
     std::size_t microbatches = 0;
     std::string placement = "linear";
     /// Tokens per sequence; 0: as in the model.
@@ -231,8 +232,8 @@ int draw(const draw_options& options);
 struct lower_options {
     problem_file problem;
     std::string schedule;
-    /// Bytes of a unit of the problem's memory.
-    double bytes_per_unit = 1e9;
+    /// Bytes of a unit of the problem's memory; by default 1 for the unit B, and 1e9 for others.
+    std::optional<double> bytes_per_unit;
     std::size_t alignment = 256;
     /// Bytes of a message; 0: the runtime has its own memory for messages.
     std::size_t message_bytes = 0;

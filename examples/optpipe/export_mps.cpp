@@ -3,6 +3,7 @@
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>
 #include <optpipe/io/escape.hpp>
+#include <optpipe/io/text.hpp>
 #include <optpipe/milp/io/write_mps.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/adaptive.hpp>
@@ -93,7 +94,7 @@ int export_mps(const export_mps_options& options) {
     const auto p = read_problem(options.problem);
     const auto f = formulation::formulate(p, options_for(p, options));
     if (!f) {
-        std::cerr << "optpipe: " << name_of(options.problem.path) << ": " << optpipe::describe(f.why()) << '\n';
+        std::cerr << "optpipe: " << name_of(options.problem.path) << ": " << optpipe::reason_text(p, f.why()) << '\n';
         return bad_input;
     }
     files.write("--out", [&] {

@@ -5,6 +5,7 @@
 #include <optpipe/io/pytorch_actions.hpp>
 #include <optpipe/io/pytorch_csv.hpp>
 #include <optpipe/io/pytorch_messages.hpp>
+#include <optpipe/io/text.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/pipeline/problem.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
@@ -17,8 +18,8 @@
 namespace program {
 namespace {
 
-int refuse_csv(const std::string& source, const optpipe::refusal& why) {
-    std::cerr << "optpipe: " << source << ": " << optpipe::describe(why) << '\n';
+int refuse_csv(const std::string& source, const optpipe::problem& p, const optpipe::refusal& why) {
+    std::cerr << "optpipe: " << source << ": " << optpipe::reason_text(p, why) << '\n';
     return no_schedule;
 }
 
@@ -40,20 +41,20 @@ int import_csv(const import_csv_options& options) {
     const auto source = name_of(options.csv);
     const auto file = optpipe::parse_pytorch_csv(read_input(options.csv, most_bytes), source);
     const auto order = optpipe::order_of(p, file, source);
-    if (!order) return refuse_csv(source, order.why());
+    if (!order) return refuse_csv(source, p, order.why());
     note_deadlock(source, p, file);
     auto bound = optpipe::bounds_of(p).best();
     auto timed = optpipe::time_order(p, *order);
     if (!timed && timed.why().reason == optpipe::refusal_reason::over_memory) {
         // PyTorch knows no memory limit, so its schedule is measured without one, and compared with plans within the
         // limit.
-        std::cerr << "optpipe: note: " << source << ": " << optpipe::describe(timed.why()) << '\n';
+        std::cerr << "optpipe: note: " << source << ": " << optpipe::reason_text(p, timed.why()) << '\n';
         for (auto& limit : p.memory_limit)
             limit = optpipe::memory_size::unlimited();
         timed = optpipe::time_order(p, *order);
         bound = optpipe::bounds_of(p).best();
     }
-    if (!timed) return refuse_csv(source, timed.why());
+    if (!timed) return refuse_csv(source, p, timed.why());
     const auto report = optpipe::make_report(p, "imported", *timed, bound);
     files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
     files.text() << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';

@@ -7,6 +7,7 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/json_fields.hpp>
 #include <optpipe/io/json_tree.hpp>
+#include <optpipe/io/text.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
@@ -65,7 +66,7 @@ int import_solution(const import_solution_options& options) {
                             : formulation::parse_solution(text, source, formulation::leading_names(operations));
     const auto timed = formulation::schedule_of(operations, formulation::plan_of(operations, values, source));
     if (!timed) {
-        std::cerr << "optpipe: " << source << ": its values are no schedule: " << optpipe::describe(timed.why())
+        std::cerr << "optpipe: " << source << ": its values are no schedule: " << optpipe::reason_text(p, timed.why())
                   << '\n';
         return no_schedule;
     }

@@ -34,6 +34,11 @@ std::string not_negative(const std::string& text) {
     return std::isfinite(value) && value >= 0.0 ? "" : "must be finite and not negative, is " + text;
 }
 
+std::string positive(const std::string& text) {
+    const double value = std::strtod(text.c_str(), nullptr);
+    return std::isfinite(value) && value > 0.0 ? "" : "must be finite and more than 0, is " + text;
+}
+
 /// CLI11 itself refuses texts that aren't numbers.
 std::string share(const std::string& text) {
     const double value = std::strtod(text.c_str(), nullptr);
@@ -230,38 +235,38 @@ void add_new(CLI::App& app, program::new_options& o, std::function<int()>& chose
     auto* model = command->add_option("--model", o.model, "One of: " + program::model_names());
     command->add_option("--config", o.config, "The config.json of a model, as Hugging Face's transformers write it")
         ->excludes(model);
-    command->add_option("--ranks", o.ranks, "Devices of the pipeline")->required()->check(not_negative);
+    command->add_option("--ranks", o.ranks, "Devices of the pipeline")->required()->check(CLI::Range(1, 1 << 12));
     command->add_option("--memory", o.memory, "Memory of each device in GB, with weights and optimizer")
         ->required()
-        ->check(not_negative);
+        ->check(positive);
     command->add_option("--microbatches", o.microbatches, "Microbatches of a step (default: four for each rank)")
-        ->check(not_negative);
+        ->check(positive);
     command
         ->add_option("--placement", o.placement,
                      "linear: one stage on each rank; loop, v: two, in a loop or a v (not with --layers)")
         ->capture_default_str();
     command->add_option("--sequence", o.sequence, "Tokens of a sequence (default: the model's, 4096 with --config)")
-        ->check(not_negative);
+        ->check(positive);
     command->add_option("--microbatch-size", o.microbatch_size, "Sequences in a microbatch")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_option("--tensor-parallel", o.tensor_parallel, "Devices that share every layer")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_option("--expert-parallel", o.expert_parallel, "Groups of devices that share the experts")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_option("--optimizer-shards", o.optimizer_shards, "Devices that share the optimizer's state (ZeRO 1)")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_option("--compute-rate", o.compute_rate, "TFLOP/s that a device reaches")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_option("--host-link-rate", o.host_link_rate, "GB/s between device and host; 0: no offloading")
         ->check(not_negative)
         ->capture_default_str();
     command->add_option("--rank-link-rate", o.rank_link_rate, "GB/s between devices")
-        ->check(not_negative)
+        ->check(positive)
         ->capture_default_str();
     command->add_flag("--layers", o.layers, "Write layers for `optpipe partition` in place of a problem");
     command->add_option("--out", o.out, "Where it goes (default: standard output)");
@@ -423,7 +428,7 @@ void add_lower(CLI::App& app, program::lower_options& o, std::function<int()>& c
     add_plan_file(*command, o.schedule);
     command
         ->add_option("--bytes-per-unit", o.bytes_per_unit,
-                     "Bytes of a unit of the problem's memory (default: those of a GB)")
+                     "Bytes of a unit of the problem's memory (default: 1 if the unit is B, or those of a GB)")
         ->check(CLI::Range(1e-9, 1e18));
     command->add_option("--alignment", o.alignment, "Sizes and offsets of buffers are multiples of this, in bytes")
         ->check(CLI::Range(1, 1 << 20))

@@ -10,6 +10,7 @@
 #include <optpipe/schedule/builders/builder.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
 #include <optpipe/schedule/builders/method_name.hpp>
+#include <optpipe/schedule/construct/distinct_pairs.hpp>
 #include <optpipe/schedule/construct/uniform_storage.hpp>
 
 #include <algorithm>
@@ -125,6 +126,8 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     const auto add = [&](std::string_view name, const auto& make) {
         if (!wanted(name) || options.stop.stop_requested()) return;
         auto made = make();
+        if (made.result && options.most_distinct_pairs)
+            made.result = optpipe::with_most_distinct_pairs(p, *made.result, *options.most_distinct_pairs);
         // The failure of a stopped method says nothing about the method.
         if (made.result || !options.stop.stop_requested()) attempts.push_back(std::move(made));
     };
@@ -138,6 +141,15 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
         if (!is_plain(p) || options.is_only) add(builder.name, [&] { return run(p, builder, options); });
     });
     return attempts;
+}
+
+void refuse_search_options(const search_options& given, bool deterministic, const std::string& why) {
+    const std::pair<const char*, bool> options[]{{"--gap", given.gap > 0.0},
+                                                 {"--without", !given.without.empty()},
+                                                 {"--cache", !given.cache.empty()},
+                                                 {"--deterministic", deterministic}};
+    for (const auto& [name, is_given] : options)
+        if (is_given) throw optpipe::error{name + (": " + why)};
 }
 
 bool is_constructive(std::string_view method) { return method.starts_with(optpipe::adaptive.name); }

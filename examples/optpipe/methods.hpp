@@ -1,5 +1,6 @@
 #pragma once
 
+#include "commands.hpp"
 #include <optpipe/core/outcome.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/pipeline/problem.hpp>
@@ -32,6 +33,8 @@ struct method_options {
     /// Time limit for the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
+    /// The most distinct pairs that a rank may run; further pairs are split.
+    std::optional<std::size_t> most_distinct_pairs{};
     /// A stop request ends the running method, which isn't listed without a schedule. No further method runs.
     std::stop_token stop{};
 };
@@ -49,6 +52,9 @@ using wanted_method = std::function<bool(std::string_view name)>;
 /// all stages, unless the settings name one.
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
+
+/// Throws if an option is given that only the search uses. `why` says why there is no search.
+void refuse_search_options(const search_options& given, bool deterministic, const std::string& why);
 
 /// The names of all methods.
 std::vector<std::string> all_methods();

@@ -4,6 +4,7 @@
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/json_model_config.hpp>
+#include <optpipe/io/limits.hpp>
 #include <optpipe/io/suggestion.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/pipeline/layer_costs.hpp>
@@ -61,18 +62,25 @@ optpipe::decoder model_for(const new_options& options) {
     return m;
 }
 
-void refuse_zeros(const new_options& options) {
-    const auto positive = [](const char* name, double value) {
-        if (!(value > 0.0)) throw optpipe::error{std::string{name} + ": must be more than 0"};
+/// Refuses groups of devices among which heads or experts can't be divided evenly.
+void refuse_uneven_groups(const optpipe::decoder& model) {
+    const auto refuse = [](const std::string& option, std::size_t groups, std::size_t count, const char* parts) {
+        if (count % groups != 0)
+            throw optpipe::error{option + ": must divide the " + std::to_string(count) + parts + ", is " +
+                                 std::to_string(groups)};
     };
-    positive("--ranks", static_cast<double>(options.ranks));
-    positive("--memory", options.memory);
-    positive("--microbatch-size", static_cast<double>(options.microbatch_size));
-    positive("--tensor-parallel", static_cast<double>(options.tensor_parallel));
-    positive("--expert-parallel", static_cast<double>(options.expert_parallel));
-    positive("--optimizer-shards", static_cast<double>(options.optimizer_shards));
-    positive("--compute-rate", options.compute_rate);
-    positive("--rank-link-rate", options.rank_link_rate);
+    refuse("--tensor-parallel", model.tensor_parallel, model.layer.heads, " heads of attention");
+    if (!model.layer.is_routed() && model.expert_parallel > 1)
+        throw optpipe::error{"--expert-parallel: the model has no experts; leave it out"};
+    refuse("--expert-parallel", model.expert_parallel, model.layer.experts, " experts");
+}
+
+/// Refuses what readers of files refuse.
+void refuse_many_microbatches(const optpipe::problem& p) {
+    constexpr auto most = optpipe::detail::most_stage_microbatches;
+    if (p.graph.microbatches() > most / p.graph.stages())
+        throw optpipe::error{"--microbatches: " + std::to_string(p.graph.microbatches()) + " times " +
+                             std::to_string(p.graph.stages()) + " stages must be at most " + std::to_string(most)};
 }
 
 /// The name of the model, or of the folder that its configuration is in.
@@ -117,6 +125,7 @@ void refuse_full_devices(const optpipe::problem& p, double memory) {
 std::string problem_text(const new_options& options, const optpipe::decoder& model,
                          const std::vector<optpipe::layer_costs>& layers) {
     const auto pipeline = placed(devices_of(options, model), options.placement);
+    refuse_many_microbatches(pipeline);
     const auto stages = pipeline.graph.stages();
     if (layers.size() < stages)
         throw optpipe::error{"new: " + std::to_string(stages) + " stages need a layer each; the model has " +
@@ -134,6 +143,7 @@ std::string problem_text(const new_options& options, const optpipe::decoder& mod
 std::string layers_text(const new_options& options, const optpipe::decoder& model,
                         const std::vector<optpipe::layer_costs>& layers) {
     const optpipe::partition_problem p{layers, usual_placements(devices_of(options, model), layers.size())};
+    refuse_many_microbatches(p.pipelines.back());
     if (auto broken = optpipe::validate(p); !broken.empty()) throw optpipe::input_error{"new", std::move(broken)};
     return optpipe::layers_to_json(p);
 }
@@ -142,8 +152,8 @@ std::string layers_text(const new_options& options, const optpipe::decoder& mode
 
 int new_problem(const new_options& options) {
     outputs files{{{"--config", options.config}}, {{"--out", options.out}}};
-    refuse_zeros(options);
     const auto model = model_for(options);
+    refuse_uneven_groups(model);
     const auto layers = layer_costs_of(model, model.layers, all_storage);
     files.write("--out", [&] {
         return options.layers ? layers_text(options, model, layers) : problem_text(options, model, layers);

@@ -50,11 +50,13 @@ int partition(const partition_options& options) {
                   options.json};
     const auto given = read_layers(options.layers);
     const auto& first = given.pipelines.front();
+    const interruption interrupted{!options.quiet};
     const auto compared = watched(options_from(options.search), options.search, unit_of(first), options.quiet,
-                                  [&](const optpipe::plan_options& how) {
+                                  interrupted, [&](const optpipe::plan_options& how) {
                                       return options.table ? compare_layouts(given, options.layout, how)
                                                            : compared_layouts{{}, optpipe::plan_partition(given, how)};
                                   });
+    const bool is_table_stopped = options.table && interrupted.is_requested();
     const auto& chosen = compared.chosen;
     if (!chosen) return refuse(options.json, options.layers.path, first, optpipe::reason_text(first, chosen.why()));
     const auto& p = chosen->pipeline;
@@ -62,7 +64,7 @@ int partition(const partition_options& options) {
     const auto report = optpipe::report_of(p, planned);
     files.write("--out", [&] { return optpipe::problem_to_json(p); });
     write_plan(files, "--plan", p, report, files.has("--html") ? page_of(p, planned) : optpipe::html_options{});
-    const bool stopped = planned.why == optpipe::plan_end::stop_request;
+    const bool stopped = is_table_stopped || planned.why == optpipe::plan_end::stop_request;
     const int status = files.status(stopped ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(report, *chosen);
     if (options.json || options.quiet) return status;

@@ -46,6 +46,7 @@ void refuse_contradictions(const plan_options& options) {
     if (options.forward_only || uses_search(options)) return;
     if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
     if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
+    refuse_search_options(options.search, options.deterministic, "only the search uses it; leave out --method");
 }
 
 const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::problem& p) {
@@ -66,14 +67,16 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
 /// Plans without a search, and refuses the options of a search.
 optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
                                                               const optpipe::problem& given) {
-    const auto refuse_option = [](bool is_there, const std::string& name) {
-        if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
+    const std::string why = "forwards alone are planned without a search; leave it out";
+    const auto refuse_option = [&](bool is_there, const std::string& name) {
+        if (is_there) throw optpipe::error{name + (": " + why)};
     };
     refuse_option(!options.method.empty(), "--method");
     refuse_option(options.search.time_limit.has_value(), "--time-limit");
     refuse_option(!options.start.empty(), "--start");
-    refuse_option(!options.search.cache.empty(), "--cache");
     refuse_option(options.noise.has_value(), "--noise");
+    refuse_option(options.search.most_distinct_pairs.has_value(), "--most-distinct-pairs");
+    refuse_search_options(options.search, options.deterministic, why);
     return optpipe::plan_forwards(given);
 }
 
@@ -93,9 +96,9 @@ std::vector<attempt> attempts_of(const plan_options& options, const optpipe::pro
                                  const interruption& interrupted) {
     const auto method = method_of(options.method);
     const bool all = options.method.empty() || options.method == "best";
-    auto attempts =
-        run_methods(p, [&](std::string_view name) { return all || name == method.name; },
-                    {method.settings, !all, options.search.time_limit, options.search.seed, interrupted.token()});
+    auto attempts = run_methods(p, [&](std::string_view name) { return all || name == method.name; },
+                                {method.settings, !all, options.search.time_limit, options.search.seed,
+                                 options.search.most_distinct_pairs, interrupted.token()});
     if (attempts.empty() && !interrupted.is_requested())
         throw optpipe::error{"--method: there is no \"" + optpipe::printable(options.method) + "\"; there are best, " +
                              method_names()};
@@ -106,11 +109,9 @@ std::string reason_of(const attempt& a, const optpipe::problem& p) {
     return optpipe::printable(a.method) + ": " + optpipe::reason_text(p, a.result.why());
 }
 
-planned_row row_by_method(const plan_options& options, const optpipe::problem& p) {
-    const interruption interrupted{!options.quiet};
+planned_row row_by_method(const plan_options& options, const optpipe::problem& p, const interruption& interrupted) {
     const auto attempts = attempts_of(options, p, interrupted);
     planned_row row;
-    row.is_stopped = interrupted.is_requested();
     row.bound = optpipe::bounds_of(p).best();
     for (const auto& a : attempts)
         row.seconds += a.seconds;
@@ -173,7 +174,8 @@ std::string robust_text(const optpipe::robust_result& numbers, double percentile
            ", mean " + text(numbers.nominal_mean) + ", planned " + text(numbers.nominal_objective) + '\n';
 }
 
-optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const optpipe::problem& p) {
+optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const optpipe::problem& p,
+                                              const interruption& interrupted) {
     auto how = options_from(options.search);
     how.deterministic = options.deterministic;
     if (options.noise) {
@@ -183,21 +185,16 @@ optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const
     }
     if (!options.start.empty()) how.start = read_start(p, options.start);
     if (const auto limit = options.search.time_limit) how.time_limit = time_to_search(options, p, *limit);
-    return watched(how, options.search, unit_of(p), options.quiet,
+    return watched(how, options.search, unit_of(p), options.quiet, interrupted,
                    [&](const optpipe::plan_options& watched_options) { return optpipe::plan(p, watched_options); });
 }
 
-planned_row row_by_search(const plan_options& options, const optpipe::problem& p) {
+planned_row row_by_search(const plan_options& options, const optpipe::problem& p, const interruption& interrupted) {
     const auto start = std::chrono::steady_clock::now();
-    const auto planned = search(options, p);
+    const auto planned = search(options, p, interrupted);
     planned_row row;
     if (planned) {
-        row = {planned->method,
-               planned->objective,
-               planned->bound,
-               planned->seconds,
-               "",
-               planned->why == optpipe::plan_end::stop_request};
+        row = {planned->method, planned->objective, planned->bound, planned->seconds};
     } else {
         row.reason = optpipe::reason_text(p, planned.why());
         row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -206,7 +203,8 @@ planned_row row_by_search(const plan_options& options, const optpipe::problem& p
 }
 
 int plan_by_search(const plan_options& options, outputs& files, const optpipe::problem& p) {
-    const auto planned = search(options, p);
+    const interruption interrupted{!options.quiet};
+    const auto planned = search(options, p, interrupted);
     if (!planned) return refuse(options.json, options.problem.path, p, optpipe::reason_text(p, planned.why()));
     const auto report = optpipe::report_of(p, *planned);
     write_plan(files, "--out", p, report, files.has("--html") ? page_of(p, *planned) : optpipe::html_options{});
@@ -226,7 +224,7 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 
 } // namespace
 
-planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
+planned_row plan_row(const plan_options& options, const optpipe::problem& p, const interruption& interrupted) {
     if (options.forward_only) {
         const auto report = report_of_forwards(options, p);
         if (report) return {report->method, report->measures.objective, report->bound.value_or(optpipe::duration{})};
@@ -235,9 +233,9 @@ planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
         return refused;
     }
 #if defined(OPTPIPE_HAS_MILP)
-    if (uses_search(options)) return row_by_search(options, p);
+    if (uses_search(options)) return row_by_search(options, p, interrupted);
 #endif
-    return row_by_method(options, p);
+    return row_by_method(options, p, interrupted);
 }
 
 int plan(const plan_options& options) {

@@ -88,9 +88,11 @@ int plan_sizes(const plan_options& options) {
     const auto problems = problems_of(options);
     auto given = options_from(options.search);
     given.deterministic = options.deterministic;
+    const interruption interrupted{!options.quiet};
     const auto found =
-        watched(given, options.search, unit_of(problems.front()), options.quiet,
+        watched(given, options.search, unit_of(problems.front()), options.quiet, interrupted,
                 [&](const optpipe::plan_options& how) { return optpipe::plan_alternatives(problems, how); });
+    const bool stopped = interrupted.is_requested();
     if (!found)
         return refuse(options.json, options.problem.path, problems.front(),
                       optpipe::reason_text(problems.front(), found.why()));
@@ -99,12 +101,13 @@ int plan_sizes(const plan_options& options) {
     const auto report = optpipe::report_of(p, planned);
     files.write("--out-problem", [&] { return optpipe::problem_to_json(p); });
     write_plan(files, "--out", p, report, files.has("--html") ? page_of(p, planned) : optpipe::html_options{});
-    const bool stopped = planned.why == optpipe::plan_end::stop_request;
     const int status = files.status(stopped ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(problems, report, *found);
     if (options.json || options.quiet) return status;
     optpipe::write_table(files.text(), rows_of(problems, *found));
-    print_plan(files.text(), p, report, story_of(p, planned), baselines_of(p, planned));
+    auto timed = planned;
+    timed.seconds = found->seconds;
+    print_plan(files.text(), p, report, story_of(p, timed), baselines_of(p, planned));
     return status;
 }
 

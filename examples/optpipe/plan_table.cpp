@@ -98,12 +98,13 @@ int plan_table(const plan_options& options) {
     std::vector<optpipe::problem> problems;
     for (const auto& path : options.problems)
         problems.push_back(read_problem({path, options.problem.changes}));
+    const interruption interrupted{!options.quiet};
     std::vector<planned_row> rows;
     int status = success;
     for (const auto& p : problems) {
-        rows.push_back(plan_row(options, p));
+        rows.push_back(plan_row(options, p, interrupted));
         if (!rows.back().objective) status = no_schedule;
-        if (!rows.back().is_stopped) continue;
+        if (!interrupted.is_requested()) continue;
         status = stopped_by_signal;
         break;
     }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "commands.hpp"
+#include "interruption.hpp"
 #include <optpipe/core/quantity.hpp>
 #include <optpipe/pipeline/problem.hpp>
 
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,12 +20,10 @@ struct planned_row {
     double seconds = 0.0;
     /// Why there is no schedule.
     std::string reason{};
-    /// Whether a signal ended the search.
-    bool is_stopped = false;
 };
 
 /// Plans a problem as `plan` does, and keeps what a row of a table has.
-planned_row plan_row(const plan_options& options, const optpipe::problem& p);
+planned_row plan_row(const plan_options& options, const optpipe::problem& p, const interruption& interrupted);
 
 /// Plans all problems of the options. Prints the table, and writes it as CSV (`plan_options::csv`). Returns the exit
 /// status: `no_schedule` if some problem has none.

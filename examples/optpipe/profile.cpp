@@ -111,6 +111,9 @@ int profile(const profile_options& options) {
     for (const auto& path : options.measured)
         add_file(profile, p, path);
     if (!options.traces.empty()) add_traces(profile, p, options);
+    if (options.warm_up.value_or(0) > 0 && *options.warm_up >= profile.steps())
+        throw optpipe::error{"--warm-up: must leave a step; there " +
+                             (profile.steps() == 1 ? "is 1" : "are " + std::to_string(profile.steps()))};
     if (options.warm_up) profile.set_warm_up(options.warm_up);
     files.write("--out", [&] { return optpipe::problem_to_json(optpipe::with_measured_costs(p, profile)); });
     files.write("--save", [&] { return optpipe::profile_to_json(p, profile); });

@@ -14,28 +14,27 @@ namespace program {
 
 #if defined(OPTPIPE_HAS_MILP)
 
-replan_result plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
-                         const replan_options& options) {
-    replan_result result;
+std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
+                                  const replan_options& options, const interruption& interrupted) {
+    std::vector<replanned> plans;
     search_options limits;
     limits.time_limit = options.time_limit;
     limits.threads = options.threads;
     for (const auto& [what, changed] : variants) {
+        if (interrupted.is_requested()) break;
         auto how = options_from(limits);
         if (auto timed = optpipe::retime(changed, start)) how.start = *std::move(timed);
-        const auto planned = watched(how, limits, unit_of(changed), options.quiet,
+        const auto planned = watched(how, limits, unit_of(changed), options.quiet, interrupted,
                                      [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
-        if (!planned) continue;
-        result.plans.push_back({what, planned->objective, planned->bound});
-        result.is_stopped = planned->why == optpipe::plan_end::stop_request;
-        if (result.is_stopped) break;
+        if (planned) plans.push_back({what, planned->objective, planned->bound});
     }
-    return result;
+    return plans;
 }
 
 #else
 
-replan_result plan_again(const std::vector<variant>&, const optpipe::schedule&, const replan_options&) {
+std::vector<replanned> plan_again(const std::vector<variant>&, const optpipe::schedule&, const replan_options&,
+                                  const interruption&) {
     return {};
 }
 

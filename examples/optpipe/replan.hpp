@@ -1,5 +1,6 @@
 #pragma once
 
+#include "interruption.hpp"
 #include <optpipe/core/quantity.hpp>
 #include <optpipe/pipeline/problem.hpp>
 #include <optpipe/schedule/schedule.hpp>
@@ -29,17 +30,11 @@ struct replan_options {
     bool quiet = false;
 };
 
-struct replan_result {
-    std::vector<replanned> plans{};
-    /// Whether a signal ended it.
-    bool is_stopped = false;
-};
-
 /// Plans the variants, one after the other. Each plan starts with the given schedule, so it is no longer wherever that
-/// schedule is valid. A signal ends the running search, and no further variant is planned. Without the solver, the
-/// result is empty.
-replan_result plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
-                         const replan_options& options);
+/// schedule is valid. Once `interrupted`, the running search ends, and no further variant is planned. Without the
+/// solver, the result is empty.
+std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
+                                  const replan_options& options, const interruption& interrupted);
 
 bool has_transfers(const optpipe::problem& p);
 bool has_hops(const optpipe::problem& p);

@@ -21,7 +21,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -106,23 +105,21 @@ void tell(const optpipe::problem& p, const run_options& options, const std::vect
 /// Runs the steps one after the other, each with its own start. Every operation takes its planned time, and checks the
 /// data that earlier operations left.
 ///
-/// A signal ends the run after the current step. Before the end of the first step there are no results, and the signal
-/// ends the program.
+/// A signal ends the run after the current step, but not before the first step, as there would be no results.
 std::vector<step> run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
                             const optpipe::per_rank<optpipe::rank_program>& programs, const scales& scale,
-                            std::optional<interruption>& interrupted) {
+                            const interruption& interrupted) {
     using optpipe::testing::tracing_model;
     using model = optpipe::testing::paced_model<tracing_model>;
     std::vector<model> models(p.graph.ranks(), model{tracing_model{p.graph.stages()}, p, scale.time_unit});
     optpipe::threads::cluster ranks{p.graph.ranks(), threads_for(p, programs, scale, last_end(plan.schedule))};
     std::vector<step> steps;
-    while (steps.size() < options.steps && !(interrupted && interrupted->is_requested())) {
+    while (steps.size() < options.steps && (steps.empty() || !interrupted.is_requested())) {
         auto times = optpipe::threads::run(programs, ranks, [&](rank r) -> model& { return models[r.position()]; });
         auto measured = optpipe::measured_schedule(p.graph, times, scale.time_unit);
         const auto method = plan.method + (plan.method.empty() ? "" : ", ") + "measured on threads";
         steps.push_back({std::move(times), optpipe::make_report(p, method, std::move(measured))});
         steps.back().report.forward_only = plan.forward_only;
-        if (!interrupted) interrupted.emplace(!options.quiet);
         if (options.progress) tell(p, options, steps);
     }
     return steps;
@@ -223,11 +220,11 @@ int run(const run_options& options) {
         std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(programs.why()) << '\n';
         return no_schedule;
     }
+    const interruption interrupted{!options.quiet};
 #if defined(OPTPIPE_HAS_MILP)
-    if (options.online) return run_online(options, p, plan, scale.time_unit, scale.bytes_per_unit, files);
+    if (options.online) return run_online(options, p, plan, scale.time_unit, scale.bytes_per_unit, files, interrupted);
 #endif
     std::vector<step> steps;
-    std::optional<interruption> interrupted;
     try {
         steps = run_steps(options, p, plan, *programs, scale, interrupted);
     } catch (const std::system_error& e) {

@@ -1,7 +1,6 @@
 #include "run_online.hpp"
 
 #if defined(OPTPIPE_HAS_MILP)
-#include "interruption.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/execution.hpp>
 #include <optpipe/io/escape.hpp>
@@ -15,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <iostream>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -31,11 +31,31 @@ struct online_record {
     double planner_seconds = 0.0;
 };
 
+/// The number of steps, which is the same for all ranks. Once interrupted, no rank begins a step that none has begun.
+class common_steps {
+public:
+    explicit common_steps(std::size_t steps) : end_{steps} {}
+
+    /// Whether a rank is to run this step. All ranks run the first one.
+    bool begin(std::size_t step, const interruption& interrupted) {
+        const std::scoped_lock lock{mutex_};
+        if (begun_ > 0 && interrupted.is_requested()) end_ = std::min(end_, begun_);
+        if (step >= end_) return false;
+        begun_ = std::max(begun_, step + 1);
+        return true;
+    }
+
+private:
+    std::mutex mutex_{};
+    std::size_t end_;
+    std::size_t begun_ = 0;
+};
+
 /// Whether transfers are slow in this step: they are in the second third.
 bool is_slow(std::size_t step, std::size_t steps) { return step >= steps / 3 && step < 2 * (steps / 3); }
 
 online_record run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule& first,
-                        const optpipe::online_setting& setting) {
+                        const optpipe::online_setting& setting, const interruption& interrupted) {
     using optpipe::testing::tracing_model;
     using model_type = optpipe::testing::paced_model<tracing_model>;
     std::atomic<double> slowness{1.0};
@@ -50,17 +70,13 @@ online_record run_steps(const run_options& options, const optpipe::problem& p, c
     optpipe::threads::cluster cluster{p.graph.ranks(), how};
     optpipe::online_options online;
     online.steps = options.steps;
-    interruption interrupted{!options.quiet};
     online_record seen;
-    // A rank begins a step only after all ranks have ended the step before the previous one. So a change of `end` takes
-    // effect in the step after next.
-    std::atomic<std::size_t> end{options.steps};
+    common_steps steps{options.steps};
     optpipe::threads::on_all_ranks(cluster, [&](optpipe::threads::executor& here) {
         model_type model{tracing_model{p.graph.stages()}, p, setting.time_unit};
         optpipe::online_run run{p, first, here, model, cluster.control(here.self()), setting, online};
         const bool leads = here.self() == rank{0};
-        for (std::size_t step = 0; step < end.load(); ++step) {
-            if (leads && interrupted.is_requested()) end.store(std::min(end.load(), step + 2));
+        for (std::size_t step = 0; steps.begin(step, interrupted); ++step) {
             if (leads) slowness.store(is_slow(step, options.steps) ? options.slow_link.value_or(1.0) : 1.0);
             const auto begin = std::chrono::steady_clock::now();
             run.step();
@@ -133,9 +149,9 @@ void print(std::ostream& out, const online_record& seen) {
 } // namespace
 
 int run_online(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
-               optpipe::clock_time time_unit, double bytes_per_unit, outputs& files) {
-    const auto seen =
-        run_steps(options, p, plan.schedule, {{.bytes_per_unit = bytes_per_unit, .message_bytes = 64}, time_unit});
+               optpipe::clock_time time_unit, double bytes_per_unit, outputs& files, const interruption& interrupted) {
+    const auto seen = run_steps(options, p, plan.schedule,
+                                {{.bytes_per_unit = bytes_per_unit, .message_bytes = 64}, time_unit}, interrupted);
     files.write("--svg", [&] { return picture_of(seen); });
     const int status = files.status(seen.seconds.size() < options.steps ? stopped_by_signal : success);
     if (options.quiet) return status;

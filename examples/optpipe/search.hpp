@@ -21,11 +21,10 @@ namespace program {
 
 optpipe::plan_options options_from(const search_options& given);
 
-/// Runs `search` with the options. Signals stop it, and its progress is shown.
+/// Runs `search` with the options. It ends once `interrupted`, and its progress is shown.
 template <class Search>
 auto watched(optpipe::plan_options how, const search_options& given, const std::string& unit, bool quiet,
-             const Search& search) {
-    const interruption interrupted{!quiet};
+             const interruption& interrupted, const Search& search) {
     how.stop = interrupted.token();
     std::optional<progress_line> line;
     if (given.progress || (!quiet && ::isatty(STDERR_FILENO) == 1)) {

@@ -122,8 +122,8 @@ swept_problem read_changes(const problem_file& given) {
             fixed.changes.push_back(change);
     }
     if (!swept)
-        throw optpipe::error{"--set: one field must have several values, as in memory_limit=20:80:10 or "
-                             "memory_limit=20,40,80"};
+        throw optpipe::error{"--set: one field must have several values, each a number, as in memory_limit=20:80:10 "
+                             "or memory_limit=20,40,80"};
     return {*std::move(swept), std::move(fixed)};
 }
 
@@ -201,6 +201,7 @@ std::optional<sweep_row> built_row(const sweep_options& options, const valued_pr
     how.is_only = true;
     how.time_limit = options.search.time_limit;
     how.seed = options.search.seed;
+    how.most_distinct_pairs = options.search.most_distinct_pairs;
     how.stop = stop;
     const auto attempts = run_methods(
         p, [&](std::string_view each) { return each == name; }, how);
@@ -331,6 +332,8 @@ int sweep(const sweep_options& options) {
     const auto ways = ways_of(options);
     if (options.resume == "-" || (!options.resume.empty() && given.fixed.path == "-"))
         throw optpipe::error{"--resume: neither it nor PROBLEM can be a stream, as both are read again"};
+    if (std::find(ways.begin(), ways.end(), search_name) == ways.end())
+        refuse_search_options(options.search, false, "only the search uses it; add plan to --methods");
     outputs files{{{"PROBLEM", given.fixed.path}},
                   {{"--csv", options.csv}, {"--svg", options.svg}, {"--resume", options.resume}}};
     const auto& [field, values] = given.swept;

@@ -1,5 +1,6 @@
 #include "commands.hpp"
 #include "files.hpp"
+#include "interruption.hpp"
 #include "plan_json.hpp"
 #include "plan_output.hpp"
 #include "replan.hpp"
@@ -142,9 +143,8 @@ private:
     std::vector<variant> found_{};
 };
 
-/// The bounds that take milliseconds; empty if they aren't done in time.
-std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chrono::steady_clock::time_point until) {
-    const optpipe::stop_when late{[&] { return std::chrono::steady_clock::now() >= until; }};
+/// The bounds that take milliseconds; empty if they aren't done before `late`.
+std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, const optpipe::stop_condition& late) {
     auto bound = optpipe::bounds_of(p, late).best();
     if (optpipe::is_plain(p)) bound = optpipe::storage_mix_bound(p, bound, late);
     if (late.holds()) return std::nullopt;
@@ -153,18 +153,21 @@ std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chr
 
 /// The changes with their estimates, the best first. Together, estimates take at most a second, or as long as planning
 /// again if that is more.
-std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, const whatif_options& options) {
+std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, const whatif_options& options,
+                           const interruption& interrupted) {
     constexpr double shortest = 1.0;
     const auto seconds = std::max(shortest, options.time_limit * static_cast<double>(options.most));
     const auto until =
         optpipe::deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds});
-    const auto before = quick_bound(p, until);
+    const optpipe::stop_when late{
+        [&] { return interrupted.is_requested() || std::chrono::steady_clock::now() >= until; }};
+    const auto before = quick_bound(p, late);
     std::vector<gain> gains;
     for (auto& change : enlargements{p, options}.take()) {
         gains.push_back({std::move(change)});
         auto& own = gains.back();
         if (!before || *before <= optpipe::duration{}) continue;
-        own.bound = quick_bound(own.change.changed, until);
+        own.bound = quick_bound(own.change.changed, late);
         // More of a resource never makes the step longer; a bound may still rise by rounding.
         if (own.bound) own.bound = std::min(*own.bound, *before);
         if (own.bound) own.estimate = (*own.bound / *before) * now;
@@ -175,16 +178,16 @@ std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, con
 }
 
 /// Plans the best changes again, and before them the problem as it is.
-replan_result plan_best(std::vector<gain>& gains, const optpipe::problem& p, const optpipe::schedule& start,
-                        const whatif_options& options) {
+std::vector<replanned> plan_best(std::vector<gain>& gains, const optpipe::problem& p, const optpipe::schedule& start,
+                                 const whatif_options& options, const interruption& interrupted) {
     std::vector<variant> tries{{"as it is", p}};
     for (std::size_t i = 0; i < std::min(options.most, gains.size()); ++i)
         tries.push_back(gains[i].change);
-    auto result = plan_again(tries, start, {options.time_limit, options.threads, options.json});
-    for (const auto& plan : result.plans)
+    auto plans = plan_again(tries, start, {options.time_limit, options.threads, options.json}, interrupted);
+    for (const auto& plan : plans)
         for (auto& own : gains)
             if (own.change.what == plan.what) own.plan = plan;
-    return result;
+    return plans;
 }
 
 std::string change_of(optpipe::duration after, optpipe::duration before) {
@@ -247,24 +250,25 @@ int whatif(const whatif_options& options) {
     const auto p = read_problem(options.problem);
     const auto file = require_valid(p, read_schedule_for(p, options.schedule), options.schedule);
     const auto now = optpipe::objective_of(p, file.schedule);
-    auto gains = estimate(p, now, options);
-    const auto [plans, is_stopped] = plan_best(gains, p, file.schedule, options);
-    const auto again = plans.empty() ? now : plans.front().objective;
-    const int status = is_stopped ? stopped_by_signal : success;
+    const interruption interrupted{!options.json};
+    auto gains = estimate(p, now, options, interrupted);
+    const auto plans = plan_best(gains, p, file.schedule, options, interrupted);
+    const auto again = plans.empty() ? std::nullopt : std::optional{plans.front().objective};
+    const int status = interrupted.is_requested() ? stopped_by_signal : success;
     if (options.json) {
         std::cout << json_text(nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
                                                       {"problem", p.name},
                                                       {"time_unit", p.time_unit},
                                                       {"objective", now.value()},
-                                                      {"planned_again", again.value()},
+                                                      {"planned_again", number_or_null(again)},
                                                       {"changes", to_json(gains)}});
         return status;
     }
     auto& out = files.text();
     out << "step " << optpipe::format_number(now) << unit_of(p) << "; planned again as it is, "
-        << optpipe::format_number(options.time_limit, 3) << " s: " << optpipe::format_number(again) << unit_of(p)
-        << "\n\n";
-    print_gains(out, gains, now, again);
+        << optpipe::format_number(options.time_limit, 3)
+        << " s: " << (again ? optpipe::format_number(*again) + unit_of(p) : "stopped before") << "\n\n";
+    print_gains(out, gains, now, again.value_or(now));
     return status;
 }
 

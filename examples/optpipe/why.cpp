@@ -1,11 +1,13 @@
 #include "commands.hpp"
 #include "files.hpp"
+#include "interruption.hpp"
 #include "methods.hpp"
 #include "plan_json.hpp"
 #include "plan_output.hpp"
 #include "replan.hpp"
 #include "schedule_file.hpp"
 #include <optpipe/core/format.hpp>
+#include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/text_idle.hpp>
@@ -48,9 +50,12 @@ diagnosis diagnose(const optpipe::problem& p, const std::string& method, const o
 }
 
 /// The diagnosis of the best schedule of a published method, if there is one.
-std::optional<diagnosis> best_published_of(const optpipe::problem& p) {
+std::optional<diagnosis> best_published_of(const optpipe::problem& p, const interruption& interrupted) {
     std::optional<diagnosis> best;
-    for (const auto& a : run_methods(p, [](std::string_view name) { return !is_constructive(name); })) {
+    method_options how;
+    how.stop = interrupted.token();
+    for (const auto& a : run_methods(
+             p, [](std::string_view name) { return !is_constructive(name); }, how)) {
         if (!a.result) continue;
         auto own = diagnose(p, a.method, *a.result);
         if (!best || own.measures.objective < best->measures.objective) best = std::move(own);
@@ -150,7 +155,7 @@ optpipe::table_row row_of(const std::string& what, const std::optional<diagnosis
 }
 
 /// Compares the schedule with the best published one, measure by measure.
-void print_beside(std::ostream& out, const diagnosis& own, const std::optional<diagnosis>& other) {
+void print_beside(std::ostream& out, const diagnosis& own, const std::optional<diagnosis>& other, bool is_stopped) {
     const auto number = [](auto value) { return optpipe::format_number(value); };
     std::vector<optpipe::table_row> lines{{"beside the best published", "this schedule"}};
     if (other) lines.front().push_back(other->method);
@@ -166,7 +171,9 @@ void print_beside(std::ostream& out, const diagnosis& own, const std::optional<d
     add("peak memory", [&](const diagnosis& d) { return number(d.peak); });
     out << '\n';
     optpipe::write_table(out, lines);
-    if (!other) out << "no published schedule is for this problem and fits its memory\n";
+    if (!other)
+        out << (is_stopped ? "stopped before a published schedule was found\n"
+                           : "no published schedule is for this problem and fits its memory\n");
 }
 
 nlohmann::ordered_json to_json(const optpipe::idle_sums& idle) {
@@ -201,12 +208,15 @@ int why(const why_options& options) {
     outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {}, options.json};
     const auto p = read_problem(options.problem);
     const auto file = require_valid(p, read_schedule_for(p, options.schedule), options.schedule);
-    const auto bounds = optpipe::bounds_of(p);
+    const interruption interrupted{!options.json};
+    const optpipe::stop_when late{[&] { return interrupted.is_requested(); }};
+    const auto bounds = optpipe::bounds_of(p, late);
     const auto& binding = optpipe::best_bound(bounds);
     const auto own = diagnose(p, file.document.method, file.schedule);
-    const auto published = best_published_of(p);
-    const auto [remedies, is_stopped] =
-        plan_again(remedies_of(p), file.schedule, {options.time_limit, options.threads, options.json});
+    const auto published = best_published_of(p, interrupted);
+    const auto remedies =
+        plan_again(remedies_of(p), file.schedule, {options.time_limit, options.threads, options.json}, interrupted);
+    const bool is_stopped = interrupted.is_requested();
     if (options.json) {
         nlohmann::ordered_json result{{"format", "optpipe.why-result/1"},
                                       {"problem", p.name},
@@ -228,7 +238,7 @@ int why(const why_options& options) {
         << optpipe::format_number(bounds.*binding.value) << unit_of(p) << " by " << binding.name << "\n\n";
     optpipe::write_idle(out, p, own.measures, own.idle_by_rank);
     print_remedies(out, remedies, own.measures.objective, options.time_limit);
-    print_beside(out, own, published);
+    print_beside(out, own, published, is_stopped);
     return is_stopped ? stopped_by_signal : success;
 }
 

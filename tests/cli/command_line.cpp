@@ -87,6 +87,10 @@ TEST_CASE("a wrong command line is refused with one line that says what is wrong
         {{"help", "plna"}, {"there is no command plna; did you mean plan?"}},
         {{"plan", problem, "--gap", "200%"}, {"--gap", "between 0 and 1"}},
         {{"plan", problem, "--gap", "few%"}, {"--gap", "few%"}},
+        {{"plan", problem, "--method", "1f1b", "--gap", "1%"}, {"--gap", "leave out --method"}},
+        {{"plan", problem, "--method", "1f1b", "--without", "cp"}, {"--without", "leave out --method"}},
+        {{"plan", problem, "--method", "1f1b", "--cache", "kept"}, {"--cache", "leave out --method"}},
+        {{"plan", problem, "--method", "1f1b", "--deterministic"}, {"--deterministic", "leave out --method"}},
     };
     for (const auto& [arguments, says] : cases) {
         const auto result = run(arguments);

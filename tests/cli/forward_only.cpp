@@ -135,8 +135,13 @@ TEST_CASE("what has no use for them says so") {
         const auto result = run(command);
         CHECK_MESSAGE((result.status == 2 && result.says({"forward_only", "training steps alone"})), result);
     }
-    for (const std::vector<std::string>& option :
-         {std::vector<std::string>{"--method", "1f1b"}, {"--time-limit", "1"}, {"--noise", "0.1"}}) {
+    for (const std::vector<std::string>& option : {std::vector<std::string>{"--method", "1f1b"},
+                                                   {"--time-limit", "1"},
+                                                   {"--noise", "0.1"},
+                                                   {"--gap", "0.1"},
+                                                   {"--without", "cp"},
+                                                   {"--most-distinct-pairs", "1"},
+                                                   {"--deterministic"}}) {
         std::vector<std::string> command{"plan", p.problem(), "--forward-only"};
         command.insert(command.end(), option.begin(), option.end());
         const auto result = run(command);

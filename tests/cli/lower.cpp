@@ -12,6 +12,7 @@ TEST_CASE("not built: the program is missing") {}
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace program;
@@ -174,8 +175,18 @@ TEST_CASE("bad plans and options are refused with one line, and write nothing") 
     CHECK(lower({"--alignment", "0"}, "plan.json").says({"--alignment", "0"}));
     CHECK(lower({"--bytes-per-unit", "-1"}, "plan.json").says({"--bytes-per-unit", "-1"}));
     CHECK(lower({"--message-bytes", "-1"}, "plan.json").status == 2);
-    CHECK(lower({"--bytes-per-unit", "1e18"}, "plan.json").says({"plan.json", "can't be addressed"}));
+    const auto large = lower({"--bytes-per-unit", "1e18"}, "plan.json");
+    CHECK_MESSAGE((large.status == 2 && large.says({"plan.json", "can't be addressed", "bytes_per_unit"})), large);
     CHECK_FALSE(place.has("programs.json"));
+}
+
+TEST_CASE("a unit of memory that is a byte has one byte, and others have a GB") {
+    const workplace place;
+    auto problem = json::parse(content_of(data("two-ranks.json")));
+    for (const auto& [unit, bytes] : {std::pair{"B", 1.0}, {"GB", 1e9}}) {
+        problem["memory_unit"] = unit;
+        CHECK(lowered(place, place.write("p.json", problem.dump()))["bytes_per_unit"] == bytes);
+    }
 }
 
 #endif

@@ -86,7 +86,14 @@ TEST_CASE("new: what can't be is refused in one line") {
     refused({"--model", "llama3-8"}, "did you mean llama3-8b?");
     refused({"--model", "llama3-70b"}, "weights, gradients and the optimizer's state take");
     refused({"--model", "llama3-8b", "--placement", "zigzag"}, "--placement: must be linear, loop or v");
-    refused({"--model", "llama3-8b", "--compute-rate", "0"}, "--compute-rate: must be more than 0");
+    for (const std::string option : {"--compute-rate", "--microbatches", "--sequence", "--expert-parallel"})
+        refused({"--model", "llama3-8b", option, "0"}, option + ": must be finite and more than 0, is 0");
+    refused({"--model", "llama3-8b", "--microbatches", "100000000"}, "--microbatches: 100000000 times 4 stages");
+    refused({"--model", "llama3-8b", "--microbatches", "200000", "--layers"}, "--microbatches: 200000 times 8 stages");
+    refused({"--model", "llama3-8b", "--tensor-parallel", "3"}, "--tensor-parallel: must divide the 32 heads");
+    refused({"--model", "llama3-8b", "--tensor-parallel", "64"}, "--tensor-parallel: must divide the 32 heads");
+    refused({"--model", "llama3-8b", "--expert-parallel", "2"}, "--expert-parallel: the model has no experts");
+    refused({"--model", "mixtral-8x7b", "--expert-parallel", "16"}, "--expert-parallel: must divide the 8 experts");
     refused({"--model", "llama3-8b", "--memory", "nan"}, "--memory");
     refused({"--config", "missing.json"}, "missing.json");
 }

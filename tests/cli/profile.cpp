@@ -145,5 +145,7 @@ TEST_CASE("bad input to profile is refused with one message") {
             {"other.json", "9F"});
     refused({"profile", problem, step, "--out", step}, {"--out", "MEASURED"});
     refused({"profile", problem, step, "--warm-up", "-1"}, {"--warm-up"});
+    refused({"profile", problem, step, "--warm-up", "1"}, {"--warm-up", "must leave a step; there is 1"});
+    refused({"profile", problem, step, step, "--warm-up", "3"}, {"--warm-up", "must leave a step; there are 2"});
 }
 #endif

@@ -195,6 +195,24 @@ TEST_CASE("a signal ends a run after the step that is under way, and the steps s
 }
 
 #if defined(OPTPIPE_HAS_MILP)
+TEST_CASE("a signal ends a run with a planner after the step that is under way") {
+    const workplace place;
+    const auto problem = place.write("one.json", R"({"format": "optpipe.problem/1", "ranks": 1, "microbatches": 2,
+        "stages": [{"rank": 0, "forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1}]})");
+    REQUIRE(program::run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+    running steps{
+        {"run", problem, place / "s.json", "--online", "--steps", "1000000", "--scale", "0.001", "--progress"},
+        place / "out"};
+    steps.wait_for("step 2 of 1000000: ");
+    steps.send(SIGINT);
+    const auto result = steps.wait();
+    CHECK_MESSAGE(result.status == stopped, result);
+    const auto note = result.err.find("optpipe: note: stopping");
+    REQUIRE(note != std::string::npos);
+    const auto later = result.err.find("step ", note);
+    CHECK_MESSAGE((later == std::string::npos || result.err.find("step ", later + 1) == std::string::npos), result);
+}
+
 TEST_CASE("a signal stops the solver, and what it knows is written and printed") {
     const workplace place;
     const auto model = place.write("market.mps", market_split());

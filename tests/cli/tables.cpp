@@ -199,7 +199,34 @@ TEST_CASE("sweep goes on from the rows that a file keeps") {
     }
 }
 
+TEST_CASE("the limit on distinct pairs holds for builders, alone and in a sweep") {
+    const workplace place;
+    const std::vector<std::string> problem{data("format3/pair-small-v-p2-m2.json"), "--set", "memory_limit=20"};
+    const auto run_on = [&](std::vector<std::string> arguments, const std::vector<std::string>& more) {
+        arguments.insert(arguments.end(), problem.begin(), problem.end());
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments);
+    };
+    const auto built = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"--set", "microbatches=6", "--quiet", "--out", place / "s.json"});
+        REQUIRE(run_on({"plan", "--method", "dualpipe-v"}, more).status == 0);
+        return nlohmann::json::parse(place.read("s.json"));
+    };
+    CHECK(built({})["format"] == "optpipe.schedule/3");
+    const auto without = built({"--most-distinct-pairs", "0"});
+    CHECK(without["format"] == "optpipe.schedule/1");
+    const auto swept = run_on({"sweep", "--methods", "dualpipe-v"},
+                              {"--set", "microbatches=6,7", "--most-distinct-pairs", "0", "--quiet", "--csv", "-"});
+    const auto rows = rows_of(swept.out);
+    REQUIRE_MESSAGE(rows.size() == 3, swept);
+    CHECK(std::stod(rows[1][2]) == doctest::Approx(without["objective"].get<double>()));
+}
+
 TEST_CASE("sweep refuses methods that there aren't, and rows in a stream") {
+    const auto words = run({"sweep", tight, "--set", "memory_limit=null,8"});
+    CHECK_MESSAGE((words.status == 2 && words.says({"--set", "several values, each a number"})), words);
+    const auto unused = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "1f1b", "--gap", "1%"});
+    CHECK_MESSAGE((unused.status == 2 && unused.says({"--gap", "add plan to --methods"})), unused);
     const auto unknown = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "plan,zb-h7"});
     CHECK_MESSAGE((unknown.status == 2 && unknown.says({"--methods", "zb-h7", "did you mean zb-h"})), unknown);
     const auto stream = run({"sweep", tight, "--set", "memory_limit=3,4", "--resume", "-"});

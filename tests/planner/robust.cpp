@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <stop_token>
 #include <string>
@@ -48,6 +49,22 @@ plan_options robust_plan(double spread) {
 /// Little effort, so that many problems can be planned.
 struct quick_adaptive : adaptive_strategy {
     static std::size_t first_effort(const problem&) { return 2000; }
+};
+
+/// Counts the searches that end, and requests a stop at the end of one of them.
+struct stopping_search {
+    std::stop_source stop{};
+    std::size_t stops_after = 0;
+    std::size_t searches = 0;
+
+    plan_result operator()(const problem& p, const plan_options&) {
+        plan_result made;
+        made.schedule = *build_schedule(p, gpipe);
+        made.objective = made.bound = objective_of(p, made.schedule);
+        made.why = plan_end::optimal;
+        if (++searches == stops_after) stop.request_stop();
+        return made;
+    }
 };
 
 } // namespace
@@ -101,6 +118,23 @@ TEST_CASE("orders are compared in few random steps once a stop is requested, and
     detail::robust_improver improver{p, options, stop_check{token}};
     CHECK_FALSE(improver.offer(given));
     CHECK(improver.best() == nullptr);
+}
+
+TEST_CASE("a stop request during any part of a robust plan ends it, and is why it ended") {
+    const auto p = uneven_problem(3, 5);
+    for (const std::size_t stops_after : {1, 2}) {
+        stopping_search searches{.stops_after = stops_after};
+        auto options = robust_plan(0.1);
+        options.stop = searches.stop.get_token();
+        const auto plan_nominally = [&](const problem& q, const plan_options& how) -> outcome<plan_result> {
+            return searches(q, how);
+        };
+        const auto end = std::chrono::steady_clock::time_point::max();
+        const auto made = detail::robust_planner{p, options, end, plan_nominally}.run();
+        REQUIRE(made);
+        CHECK(made->why == plan_end::stop_request);
+        CHECK(searches.searches == stops_after);
+    }
 }
 
 TEST_CASE("an order is taken if its percentile is less, or the same and its mean less, and no other") {

@@ -138,7 +138,8 @@ TEST_CASE("messages that can't be addressed are refused as stashes are") {
     for (const auto& how : {most, many, by_boundary}) {
         const auto refused = lower(p, *s, how);
         REQUIRE_FALSE(refused);
-        CHECK(describe(refused.why()) == "the stashes and messages of a step can't be addressed in bytes");
+        CHECK(describe(refused.why()) ==
+              "the stashes and messages of a step can't be addressed in bytes; bytes_per_unit may be too large");
     }
 }
 

@@ -182,7 +182,8 @@ public:
         auto nominal = plan_without_noise();
         if (!nominal) return nominal;
         auto result = *std::move(nominal);
-        plan_with_slack(result.schedule);
+        if (!options_.stop.stop_requested()) plan_with_slack(result.schedule);
+        found_.push_back(std::make_shared<const schedule>(result.schedule));
         reference_ = options_.start ? *retime(p_, *options_.start) : result.schedule;
         reference_order_ = order_of(reference_);
         const auto confirming = reserve_confirmation();
@@ -222,7 +223,6 @@ private:
         how.progress = [this](const search_progress& step) { collect(step); };
         if (const auto with_slack = plan_nominally_(with_protection(p_, robust_.noise), how))
             found_.push_back(std::make_shared<const schedule>(with_slack->schedule));
-        found_.push_back(std::make_shared<const schedule>(nominal));
     }
     /// Returns the number of confirming random steps, and reserves their time before `end_`.
     std::size_t reserve_confirmation() {
@@ -279,6 +279,7 @@ private:
             // The proof is for the step time without noise, not for the percentile.
             if (result.why == plan_end::optimal || result.why == plan_end::gap) result.why = plan_end::effort_spent;
         }
+        if (options_.stop.stop_requested()) result.why = plan_end::stop_request;
         result.seconds = seconds{clock::now() - begin_}.count();
         result.robust = numbers;
         return result;

@@ -115,7 +115,8 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
         return refuse("the schedule breaks a rule of the problem: " + validate(p, s).front().reason);
     }
     if (!detail::is_addressable(p, options))
-        return refuse("the stashes and messages of a step can't be addressed in bytes");
+        return refuse("the stashes and messages of a step can't be addressed in bytes; bytes_per_unit may be too "
+                      "large");
     for (const auto grouping : {options.lanes, message_lanes::separate})
         if (auto made = detail::lower_with(p, s, options, grouping)) return *std::move(made);
     return refuse("operations that take no time wait for each other");

@@ -57,7 +57,7 @@ template <pipeline_graph Graph>
     auto why = not_for_interleaving(p, group);
     for (const stage s : p.graph.all_stages())
         if (stash_transfer(p, s)) return why;
-    if (why.sentence.empty()) why.sentence = "PipeOffload is for problems with stages that can be offloaded";
+    if (why.sentence.empty()) why.sentence = "PipeOffload is for storage that can be offloaded";
     return why;
 }
 
