@@ -28,7 +28,7 @@ namespace optpipe {
 /// aren't tuned.
 struct graph_dispatch_search_parameters {
     std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_options::no_limit};
-    std::array<int, 3> further{0, 1, -1}; ///< tried by `run_from`; annealing changes one stage at a time
+    std::array<int, 3> further{0, 1, -1};
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
@@ -175,9 +175,20 @@ private:
     /// to 8 % in v pipelines with loose memory limits, and −2 % in the worst setting. On 60 problems, stuck runs were
     /// repeated at once, or as careful runs at the end. Repeating stuck runs at once made orders 1.8 % shorter after
     /// 0.3 s (five shorter, none longer), and equal after 1 s.
+    ///
+    /// Further microbatches in flight are tried only if most of the trials remain for the annealing.
     void search_grid(graph_dispatch_options& best, duration& value) {
+        const auto given = left_;
+        for (const int further : with_.further) {
+            search_grid(further, best, value);
+            constexpr std::size_t least_rest = 4; // times the trials used until now
+            if (left_ < least_rest * (given - left_)) return;
+        }
+    }
+    void search_grid(int further, graph_dispatch_options& best, duration& value) {
         const auto orders = first_sequences();
         auto base = first_without_offloads();
+        base.further.assign(p_->graph.stages(), further);
         for (std::size_t option = 0; option < most_options(); ++option)
             for (const auto& sequence : orders) {
                 store_all(base, option);
