@@ -23,8 +23,8 @@ public:
     /// Number of groups.
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
     /// Makes the stages in `list` a group. The pipeline has `stages` stages. The gradients of a microbatch start no
-    /// earlier than `delay` after its last F in the group. Contract: none of these stages is in a group yet, and `stages` is the same for all
-    /// groups.
+    /// earlier than `delay` after its last F in the group. Contract: none of these stages is in a group yet, and
+    /// `stages` is the same for all groups.
     template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
         OPTPIPE_EXPECT(fits(stages), "stage_groups: earlier groups are of another number of stages");
         auto changed = of_stage_;

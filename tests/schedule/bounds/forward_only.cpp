@@ -238,8 +238,7 @@ TEST_CASE("a microbatch may overtake in transit: the plan does, and the bound al
     const auto by_message = *plan_forwards(chain_on({0, 1}, duration{10}, messages({1, .1, .1, .1, .1})));
     CHECK(by_message.measures.objective == duration{12});
     CHECK(is_optimal(by_message));
-    const auto by_scale =
-        *plan_forwards(chain_on({0, 1, 2, 0}, duration{2}, {equal_factors(2.0), equal_factors(1.0)}));
+    const auto by_scale = *plan_forwards(chain_on({0, 1, 2, 0}, duration{2}, {equal_factors(2.0), equal_factors(1.0)}));
     CHECK(by_scale.measures.objective == duration{20});
     CHECK(is_optimal(by_scale));
 }

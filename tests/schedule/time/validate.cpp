@@ -413,8 +413,8 @@ TEST_CASE("of schedules broken at random, an independent checker refuses the sam
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16, .storage_percent = 50});
+        const auto given = oracle::make_random_problem(
+            random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16, .storage_percent = 50});
         const auto& p = given.problem;
         auto s = oracle::random_schedule(random, given);
         REQUIRE(all_of(validate(p, s)) == "");

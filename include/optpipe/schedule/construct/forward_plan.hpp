@@ -10,12 +10,11 @@
 namespace optpipe {
 
 /// The best schedule found for forwards alone, with its measures and `forward_bound`. Tries list schedules. If the
-/// problem isn't plain, also tries orders in which microbatches overtake (`order_dispatcher`), and the adaptive builder,
-/// which respects memory limits. For a plain problem with one
-/// stage per rank, the schedule is optimal, and the bound proves it. For any other problem, `report.gap()` is the
-/// distance of the schedule from the bound. Measure and draw the schedule with `forward_problem(p)`. Refused if the
-/// memory of edges, attention keys and values exceeds the memory limits. Throws `input_error` if `forward_problem(p)`
-/// isn't valid.
+/// problem isn't plain, also tries orders in which microbatches overtake (`order_dispatcher`), and the adaptive
+/// builder, which respects memory limits. For a plain problem with one stage per rank, the schedule is optimal, and the
+/// bound proves it. For any other problem, `report.gap()` is the distance of the schedule from the bound. Measure and
+/// draw the schedule with `forward_problem(p)`. Refused if the memory of edges, attention keys and values exceeds the
+/// memory limits. Throws `input_error` if `forward_problem(p)` isn't valid.
 [[nodiscard]] outcome<schedule_report> plan_forwards(const problem& p);
 
 } // namespace optpipe
