@@ -186,6 +186,8 @@ int compare(const compare_options& options) {
         all.front().rows.push_back(*beside);
         all.front().listed.push_back(*beside);
     }
+    for (auto& each : all)
+        if (const auto* best = best_of(each.rows)) each.bound = without_rounding(each.bound, best->result->objective);
     files.write("--json", [&] { return to_json(all.front().problem, all.front().bound, all.front().rows); });
     files.write("--csv", [&] { return csv_of(all); });
     auto& out = files.text();

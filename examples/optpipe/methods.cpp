@@ -4,6 +4,7 @@
 #include <optpipe/core/deadline.hpp>
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/stop_check.hpp>
+#include <optpipe/core/tolerance.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
@@ -157,6 +158,10 @@ bool is_constructive(std::string_view method) { return method.starts_with(optpip
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
     if (!a.result) return optpipe::make_comparison_row(p, a.method, a.result.why(), a.seconds);
     return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
+}
+
+optpipe::duration without_rounding(optpipe::duration bound, optpipe::duration objective) {
+    return bound <= objective + optpipe::tolerance{}.at(objective) ? std::min(bound, objective) : bound;
 }
 
 std::vector<std::string> all_methods() {

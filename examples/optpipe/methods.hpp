@@ -65,4 +65,7 @@ bool is_constructive(std::string_view method);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);
 
+/// A bound that exceeds the objective of a schedule by rounding is lowered to the objective.
+optpipe::duration without_rounding(optpipe::duration bound, optpipe::duration objective);
+
 } // namespace program

@@ -118,6 +118,7 @@ planned_row row_by_method(const plan_options& options, const optpipe::problem& p
     if (const auto* best = best_of(attempts, p)) {
         row.method = best->method;
         row.objective = optpipe::objective_of(p, *best->result);
+        row.bound = without_rounding(row.bound, *row.objective);
     } else {
         row.reason = attempts.empty() ? "stopped" : reason_of(most_telling(attempts), p);
     }

@@ -211,7 +211,7 @@ std::optional<sweep_row> built_row(const sweep_options& options, const valued_pr
     row.seconds = made.seconds;
     if (made.result) {
         row.objective = optpipe::objective_of(p, *made.result).value();
-        row.bound = optpipe::bounds_of(p).best().value();
+        row.bound = without_rounding(optpipe::bounds_of(p).best(), optpipe::duration{*row.objective}).value();
     } else {
         row.reason = optpipe::reason_text(p, made.result.why());
     }

@@ -46,6 +46,16 @@ TEST_CASE("compare lists every method; those that don't fit say why") {
     CHECK(best["planning_seconds"].get<double>() >= 0.0);
 }
 
+TEST_CASE("compare: rounding doesn't lift the bound above the best objective") {
+    const workplace place;
+    const auto file = data("format3/unet-small-v-p2-m4-mem4.5.json");
+    const auto result = run({"compare", file, "--time-limit", "0.2", "--json", place / "table.json"});
+    CHECK_MESSAGE(result.status == 0, result);
+    const auto table = json::parse(place.read("table.json"));
+    for (const auto& row : table["methods"])
+        if (row.contains("objective")) CHECK(table["bound"].get<double>() <= row["objective"].get<double>());
+}
+
 TEST_CASE("compare of a graph: adaptive plans it, and methods for slices say why they don't") {
     const workplace place;
     const auto chosen = data("format3/mtp-small-p2-m3-d1-mem3.5.json");

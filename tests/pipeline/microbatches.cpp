@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <vector>
 
 namespace {
@@ -66,6 +67,16 @@ TEST_CASE("microbatches with one number are slices of one sequence") {
     CHECK_FALSE(list.slice_after(microbatch{5}));
     CHECK(list == with_sequences({0, 0, 0, 8, 9, 9}));
     CHECK_FALSE(list == with_sequences({0, 0, 1, 8, 9, 9}));
+}
+
+TEST_CASE("slices that don't follow one another, and stages that there aren't, break the contract") {
+    if (!contracts_throw()) return;
+    CHECK_THROWS_AS(with_sequences({0, 1, 0, 1}), contract_error);
+    CHECK_THROWS_AS(with_sequences({3, 3, 5, 4, 3}), contract_error);
+    CHECK_NOTHROW(with_sequences({3, 5, 5, 4, 4}));
+    const std::vector<double> twice(8, 2.0);
+    CHECK_THROWS_AS(static_cast<void>(scaled_stages(std::array{stage{4}}, twice, 4)), contract_error);
+    CHECK(scaled_stages(std::array{stage{3}}, twice, 4).factors(stage{3}, microbatch{7}) == equal_factors(2.0));
 }
 
 TEST_CASE("what a microbatch costs is the stage's costs times its factors") {

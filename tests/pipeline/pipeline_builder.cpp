@@ -91,3 +91,15 @@ TEST_CASE("a decoder with its vocabulary split over all ranks, and slices of its
     CHECK(p.cost(stage{7}, microbatch{0}).forward > 0.25 * p.costs[stage{7}].forward);
     CHECK(p.load(rank{0}) == p.load(rank{3}));
 }
+
+TEST_CASE("what breaks the contract is refused, and leaves the pipeline as it was") {
+    if (!contracts_throw()) return;
+    pipeline_builder model;
+    const auto first = model.add(rank{0}, costs);
+    CHECK_THROWS_AS(model.add(rank{1}, costs, {first, stage{5}}), contract_error);
+    CHECK_THROWS_AS(model.add(rank{1}, costs, {first, first}), contract_error);
+    const auto second = model.add(rank{1}, costs);
+    CHECK(edges_into(model.build(2), second).empty());
+    model.add(rank{-1}, costs, {first});
+    CHECK_THROWS_WITH_AS(static_cast<void>(model.build(2)), doctest::Contains("a rank holds no stage"), contract_error);
+}

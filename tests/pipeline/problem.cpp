@@ -176,6 +176,7 @@ TEST_CASE("ranks share a link with all that any of them shares it with") {
     optpipe::transfer_rules<> rules(5);
     rules.share_link(rank{0}, rank{1});
     rules.share_link(rank{2}, rank{3});
+    if (optpipe::contracts_throw()) CHECK_THROWS_AS(rules.share_link(rank{0}, rank{9}), optpipe::contract_error);
     CHECK(rules.link[rank{0}] == rules.link[rank{1}]);
     CHECK(rules.link[rank{2}] == rules.link[rank{3}]);
     CHECK(rules.link[rank{1}] != rules.link[rank{2}]);

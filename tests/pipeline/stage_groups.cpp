@@ -18,6 +18,17 @@ TEST_CASE("there are no groups unless some are added") {
     none.for_each_member(stage{0}, [](stage, duration) { FAIL("visits a member of no group"); });
 }
 
+TEST_CASE("a group that breaks the contract changes nothing") {
+    if (!contracts_throw()) return;
+    stage_groups<> groups;
+    groups.add(std::vector{stage{1}}, duration{2}, 3);
+    const auto before = groups;
+    CHECK_THROWS_AS(groups.add(std::vector{stage{0}, stage{3}}, duration{}, 3), contract_error);
+    CHECK_THROWS_AS(groups.add(std::vector{stage{0}, stage{1}}, duration{}, 3), contract_error);
+    CHECK_THROWS_AS(groups.add(std::vector{stage{0}}, duration{}, 1), contract_error);
+    CHECK(groups == before);
+}
+
 TEST_CASE("stages of a group know each other and its delay") {
     stage_groups<> groups;
     groups.add(std::vector{stage{4}, stage{1}}, duration{2}, 6);

@@ -201,6 +201,15 @@ TEST_CASE("tables for another number of ranks or stages") {
                  "p2p: has 2 entries, there are 3 ranks"}));
 }
 
+TEST_CASE("microbatches, groups and edges of another number of stages") {
+    auto p = valid_problem();
+    p.microbatches.set_factors_by_stage(std::vector<optpipe::cost_factors>(6, optpipe::equal_factors(2.0)), 3);
+    p.groups.add(std::vector{stage{1}, stage{9}}, duration{}, 12);
+    p.graph = {3, 2, p.graph.placement(), optpipe::edges::any{8, {optpipe::edge{stage{1}, stage{7}, 1.0, {}}}}};
+    CHECK(texts(p) == lines({"microbatches: must list 2 microbatches on 3 stages", "groups: must be of 3 stages",
+                             "edge from stage 1 to 7: there are 3 stages"}));
+}
+
 TEST_CASE("all violations at once") {
     auto p = valid_problem();
     p.transfer.engines = 5;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/costs.hpp"
@@ -77,7 +78,7 @@ public:
     /// Whether the lists have the right sizes for a step of `microbatches` microbatches on `stages` stages.
     [[nodiscard]] constexpr bool fits(std::size_t stages, std::size_t microbatches) const {
         const auto entries = is_by_stage_ ? stages * microbatches : microbatches;
-        return (factors_.empty() || factors_.size() == entries) &&
+        return (factors_.empty() || (factors_.size() == entries && count_ == microbatches)) &&
                (sequence_.empty() || sequence_.size() == microbatches);
     }
 
@@ -86,8 +87,12 @@ public:
     template <class List> constexpr void set_sequences(const List& list) {
         sequence_.clear();
         bool any = false;
+        std::size_t largest = 0; // the microbatch so far with the largest number
         for (std::size_t m = 0; m < list.size(); ++m) {
             const bool continues = m > 0 && list[m] == list[m - 1];
+            const bool is_new = m == 0 || list[largest] < list[m];
+            OPTPIPE_EXPECT(continues || is_new || is_absent(list, m), "microbatches: slices don't follow one another");
+            if (is_new) largest = m;
             any = any || continues;
             const auto number = m == 0 ? std::uint32_t{0} : sequence_[m - 1] + (continues ? 0U : 1U);
             sequence_.push_back(number);
@@ -114,6 +119,12 @@ public:
     friend bool operator==(const basic_microbatch_list&, const basic_microbatch_list&) = default;
 
 private:
+    /// Whether no microbatch before m has the number `list[m]`.
+    template <class List> static constexpr bool is_absent(const List& list, std::size_t m) {
+        for (std::size_t i = 0; i < m; ++i)
+            if (list[i] == list[m]) return false;
+        return true;
+    }
     template <class List> constexpr void take_factors(const List& list, std::size_t microbatches) {
         count_ = microbatches;
         factors_.clear();
@@ -143,14 +154,17 @@ template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
 
 /// Microbatches that only differ on the stages in `which`, such as an image encoder. The pipeline has `stages` stages.
-/// All costs of microbatch m on the stages in `which` have the factor `scale[m]`.
+/// All costs of microbatch m on the stages in `which` have the factor `scale[m]`. Contract: these stages are among the
+/// `stages`.
 template <class Which, class Scale>
 [[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
     const auto count = scale.size();
     std::vector<cost_factors> factors(stages * count);
-    for (const stage s : which)
+    for (const stage s : which) {
+        OPTPIPE_EXPECT(s.position() < stages, "scaled_stages: no such stage");
         for (std::size_t m = 0; m < count; ++m)
             factors[s.position() * count + m] = equal_factors(static_cast<double>(scale[m]));
+    }
     microbatch_list<> result;
     result.set_factors_by_stage(factors, count);
     return result;

@@ -72,7 +72,7 @@ public:
     void group(std::vector<stage> stages, duration delay = {});
 
     /// The problem of a step with `microbatches` microbatches. The problem has all ranks up to the highest one that
-    /// holds a stage.
+    /// holds a stage. Contract: there are no more ranks than stages.
     [[nodiscard]] problem build(std::size_t microbatches) const;
 
 private:
@@ -125,8 +125,12 @@ OPTPIPE_INLINE stage pipeline_builder::add(rank on, const stage_costs& costs, in
     const stage added{stages_.size()};
     for (const stage_input& each : fed_by) {
         OPTPIPE_EXPECT(each.from < added, "pipeline_builder: a stage is fed by one that isn't there yet");
-        edges_.push_back({each.from, added, each.size, each.held});
+        const auto is_same = [&](const stage_input& other) { return other.from == each.from; };
+        OPTPIPE_EXPECT(std::count_if(fed_by.begin(), fed_by.end(), is_same) == 1,
+                       "pipeline_builder: a stage is fed by another one twice");
     }
+    for (const stage_input& each : fed_by)
+        edges_.push_back({each.from, added, each.size, each.held});
     stages_.push_back({on, costs, std::move(options)});
     return added;
 }
@@ -155,6 +159,7 @@ OPTPIPE_INLINE problem pipeline_builder::build(std::size_t microbatches) const {
         costs[s] = each.costs;
         ranks = std::max(ranks, each.on.position() + 1);
     }
+    OPTPIPE_EXPECT(ranks <= stages_.size(), "pipeline_builder: a rank holds no stage");
     problem p{any_graph{ranks, microbatches, placement::map<>{rank_of}, edges::any{stages_.size(), edges_}}, costs};
     for (const stage s : costs.indices())
         p.set_stage(s, costs[s], stages_[s.position()].storage);

@@ -91,6 +91,7 @@ template <auto Ranks> struct basic_transfer_rules {
     }
     /// Makes ranks `a` and `b` share one host link. The new link joins all ranks of the links of `a` and `b`.
     constexpr void share_link(rank a, rank b) {
+        OPTPIPE_EXPECT(a.position() < link.size() && b.position() < link.size(), "share_link: no such rank");
         const auto from = link[b];
         const auto to = link[a];
         for (auto& l : link)

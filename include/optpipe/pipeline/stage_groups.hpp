@@ -23,15 +23,23 @@ public:
     /// Number of groups.
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
     /// Makes the stages in `list` a group. The pipeline has `stages` stages. The gradients of a microbatch start no
-    /// earlier than `delay` after its last F in the group. Contract: none of these stages is in a group yet.
+    /// earlier than `delay` after its last F in the group. Contract: none of these stages is in a group yet, and
+    /// `stages` is the same for all groups.
     template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
-        of_stage_.resize(stages);
-        ++count_;
+        OPTPIPE_EXPECT(fits(stages), "stage_groups: earlier groups are of another number of stages");
+        auto changed = of_stage_;
+        changed.resize(stages);
         for (const stage s : list) {
             OPTPIPE_EXPECT(s.position() < stages, "stage_groups: no such stage");
-            OPTPIPE_EXPECT(of_stage_[s.position()].group == 0, "stage_groups: the stage is in a group already");
-            of_stage_[s.position()] = {count_, delay};
+            OPTPIPE_EXPECT(changed[s.position()].group == 0, "stage_groups: the stage is in a group already");
+            changed[s.position()] = {count_ + 1, delay};
         }
+        of_stage_ = changed;
+        ++count_;
+    }
+    /// Whether the groups are of a pipeline of `stages` stages, or there are none.
+    [[nodiscard]] constexpr bool fits(std::size_t stages) const {
+        return of_stage_.empty() || of_stage_.size() == stages;
     }
     [[nodiscard]] constexpr bool has(stage s) const {
         return s.position() < of_stage_.size() && of_stage_[s.position()].group != 0;

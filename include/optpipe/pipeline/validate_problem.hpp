@@ -143,12 +143,15 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
                                  p.p2p(a, b).value());
 }
 
+inline std::string edge_name(const edge& e) {
+    return "edge from stage " + std::to_string(e.from.value()) + " to " + std::to_string(e.to.value());
+}
+
 template <pipeline_graph Graph> void validate_edges(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     for (const stage s : p.graph.all_stages())
         p.graph.for_each_edge_out_of(s, [&](const edge& e) {
-            const auto name =
-                "edge from stage " + std::to_string(e.from.value()) + " to " + std::to_string(e.to.value());
+            const auto name = edge_name(e);
             numbers.not_negative(name + ".size", e.size);
             numbers.not_negative(name + ".held", e.held.value());
             if (p.costs[e.from].gradients != gradient_kind::none && p.costs[e.to].gradients == gradient_kind::none)
@@ -250,7 +253,7 @@ template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p,
     }
 }
 
-/// Reports tables whose size doesn't match the number of ranks or stages.
+/// Reports tables, groups and edges that don't match the number of ranks or stages.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_sizes(const basic_problem<Graph>& p) {
     std::vector<violation> found;
     const auto expect = [&](const char* field, std::size_t entries, std::size_t wanted, const char* of) {
@@ -267,6 +270,13 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     if (!p.microbatches.fits(p.graph.stages(), p.graph.microbatches()))
         found.push_back({"microbatches", "must list " + std::to_string(p.graph.microbatches()) + " microbatches on " +
                                              std::to_string(p.graph.stages()) + " stages"});
+    if (!p.groups.fits(p.graph.stages()))
+        found.push_back({"groups", "must be of " + std::to_string(p.graph.stages()) + " stages"});
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            if (e.to.position() >= p.graph.stages())
+                found.push_back({edge_name(e), "there are " + std::to_string(p.graph.stages()) + " stages"});
+        });
     for (const rank r : p.transfer.link.indices())
         if (p.transfer.link[r] >= p.graph.ranks())
             found.push_back({place("transfer.link", r.position()), "is " + std::to_string(p.transfer.link[r]) +

@@ -137,6 +137,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
                           {{"start", "is of another pipeline: with " + std::to_string(of.ranks()) + " ranks, " +
                                          std::to_string(of.stages()) + " stages and " +
                                          std::to_string(of.microbatches()) + " microbatches"}}};
+    if (!has_times(options.start->operations)) throw input_error{"plan options", {{"start", "has a time that is NaN"}}};
     auto timed = carry_over(p, *options.start);
     if (!timed) throw input_error{"plan options", {{"start", describe(timed.why())}}};
     return *std::move(timed);

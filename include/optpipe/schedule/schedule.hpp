@@ -46,7 +46,7 @@ template <pipeline_graph Graph> struct basic_schedule {
 using order = basic_order<any_graph>;
 using schedule = basic_schedule<any_graph>;
 
-/// Orders operations by start, then by end, then by kind, stage and microbatch.
+/// Orders operations by start, then by end, then by kind, stage and microbatch. Contract: no time is NaN.
 [[nodiscard]] constexpr bool starts_before(const timed_operation& a, const timed_operation& b) {
     if (a.start != b.start) return a.start < b.start;
     if (a.end != b.end) return a.end < b.end;
@@ -59,6 +59,13 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const 
     for (const auto& timed : s.operations)
         last = std::max(last, timed.end);
     return last;
+}
+
+/// Whether all starts and ends are numbers, not NaN. Only then can operations be sorted.
+template <class Operations> [[nodiscard]] constexpr bool has_times(const Operations& operations) {
+    return std::all_of(operations.begin(), operations.end(), [](const timed_operation& timed) {
+        return timed.start == timed.start && timed.end == timed.end;
+    });
 }
 
 namespace detail {
@@ -77,12 +84,13 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 } // namespace detail
 
-/// For each rank, a list of its operations by start, including transfers.
+/// For each rank, a list of its operations by start, including transfers. Contract: no time is NaN.
 ///
 /// A synchronous loop can run its rank's list one operation at a time. The loop must post sends asynchronously, because
 /// two neighbours may both send first. For an asynchronous loop, see `lower` and `issue_order`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
+    OPTPIPE_EXPECT(has_times(s.operations), "operations_by_rank: a time of the schedule is NaN");
     auto own = detail::split_by_rank(s.graph, s.operations);
     for (auto& each : own)
         std::sort(each.begin(), each.end(), starts_before);
@@ -101,8 +109,9 @@ template <pipeline_graph Graph>
 
 /// The order in which a schedule starts its operations. `simulate` turns the order of a valid schedule into a valid
 /// schedule in which nothing starts later. If two transfers without duration swap stashes at one instant in a full
-/// memory, `simulate` refuses the order.
+/// memory, `simulate` refuses the order. Contract: no time is NaN.
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
+    OPTPIPE_EXPECT(has_times(s.operations), "order_of: a time of the schedule is NaN");
     auto sorted = s;
     std::sort(sorted.operations.begin(), sorted.operations.end(), starts_before);
     return listed_order(sorted);

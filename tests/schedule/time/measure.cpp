@@ -179,3 +179,18 @@ TEST_CASE("recomputation is work, and its share is that of the rank that spends 
     CHECK(inside.recomputes == 1);
     CHECK(measure(p, spelled_schedule(p, "0F0@0 1F0@1 1B0@2 0B0@4")).recompute_rate == 0.0);
 }
+
+TEST_CASE("a schedule of another pipeline isn't measured") {
+    if (!optpipe::contracts_throw()) return;
+    const auto p = linear(4, 8);
+    const auto wider = linear(32, 8);
+    const auto s = *simulate(wider, optpipe::gpipe(wider.graph));
+    CHECK_THROWS_WITH_AS(static_cast<void>(measure(p, s)),
+                         doctest::Contains("measure: the schedule is of another pipeline"), optpipe::contract_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(objective_of(p, s)),
+                         doctest::Contains("objective_of: the schedule is of another pipeline"),
+                         optpipe::contract_error);
+    const auto longer = linear(4, 9);
+    CHECK_THROWS_AS(static_cast<void>(measure(p, *simulate(longer, optpipe::gpipe(longer.graph)))),
+                    optpipe::contract_error);
+}

@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
@@ -299,6 +300,11 @@ TEST_CASE("times that are no numbers, or beyond all measure, don't hide anything
         at(s, "1F0").start = duration{odd};
         CHECK_FALSE(is_valid(p, s));
     }
+    for (const double odd : {std::nan(""), infinity, -infinity}) {
+        auto s = spelled_schedule(p, sound);
+        at(s, "1F0").start = duration{odd};
+        finds(p, s, {"rank 1", "1F0", "is not a finite number"});
+    }
     // Two at once, and another operation that is very late.
     const auto q = linear(1, 2);
     for (const double late : {1e7, 1e9, 1e12}) {
@@ -308,6 +314,21 @@ TEST_CASE("times that are no numbers, or beyond all measure, don't hide anything
         CHECK_FALSE(oracle::judge(q, s).valid());
         CHECK_FALSE(is_valid(q, s));
     }
+}
+
+TEST_CASE("a schedule with many starts that are no numbers is neither sorted nor measured") {
+    auto p = linear(4, 8);
+    for (auto& limit : p.memory_limit)
+        limit = 8_gb;
+    auto s = *simulate(p, optpipe::gpipe(p.graph));
+    for (std::size_t i = 0; i < s.operations.size(); i += 2)
+        s.operations[i].start = duration{std::nan("")};
+    CHECK(validate(p, s).size() == s.operations.size() / 2);
+    if (!optpipe::contracts_throw()) return;
+    CHECK_THROWS_AS(static_cast<void>(measure(p, s)), optpipe::contract_error);
+    CHECK_THROWS_AS(static_cast<void>(memory_curve(p, s, rank{0})), optpipe::contract_error);
+    CHECK_THROWS_AS(static_cast<void>(retime(p, s)), optpipe::contract_error);
+    CHECK_THROWS_AS(static_cast<void>(operations_by_rank(s)), optpipe::contract_error);
 }
 
 namespace {
@@ -392,8 +413,8 @@ TEST_CASE("of schedules broken at random, an independent checker refuses the sam
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16, .storage_percent = 50});
+        const auto given = oracle::make_random_problem(
+            random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16, .storage_percent = 50});
         const auto& p = given.problem;
         auto s = oracle::random_schedule(random, given);
         REQUIRE(all_of(validate(p, s)) == "");

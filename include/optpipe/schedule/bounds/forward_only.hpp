@@ -12,8 +12,10 @@ namespace optpipe {
 ///
 /// In any chain, two further bounds hold. The makespan is at least the time of any one microbatch through all stages,
 /// plus the shortest stage time of every other microbatch. Proof: every other microbatch runs before the chosen one on
-/// the first stage, runs after it on the last stage, or overtakes it on a stage. The span is at least the time of one
-/// microbatch between a rank's first and last stages. O(n log n) for n forwards.
+/// the first stage, runs after it on the last stage, or overtakes it on a stage. If messages differ, a microbatch may
+/// also overtake in transit. For this bound, a message thus counts at most as the shortest time in which any microbatch
+/// runs on the sending stage and arrives. The span is at least the time of one microbatch between a rank's first and
+/// last stages. O(n log n) for n forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -28,17 +30,32 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// A lower bound for a chain. The makespan is at least the longest path of one microbatch plus the shortest stage time
-/// of each other microbatch. The span is at least the longest path of one microbatch between stages of one rank.
-/// Contract: `p` is a chain.
+/// For each stage of a chain, the shortest time in which a microbatch arrives there, from the start of its forward on
+/// the previous stage. A message that takes no longer can't be overtaken in transit.
+inline per_stage<duration> shortest_passages(const problem& p) {
+    per_stage<duration> shortest(p.graph.stages(), duration::unlimited());
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_into(s, [&](const edge& e) {
+            for (const microbatch m : p.graph.all_microbatches())
+                shortest[s] = std::min(shortest[s], p.cost(e.from, m).forward + p.message_time(e, m));
+        });
+    return shortest;
+}
+
+/// A lower bound for a chain, as described for `forward_bound`. Contract: `p` is a chain.
 inline duration chain_bound(const problem& p) {
-    duration others{}, most{}, within_rank{};
+    const auto passage = shortest_passages(p);
+    duration others{}, most{}, alone{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {
         auto shortest = duration::unlimited();
-        duration path{};
+        duration path{}, saved{};
         per_rank<duration> first(p.graph.ranks(), duration::unlimited());
         for (const stage s : p.graph.all_stages()) {
-            p.graph.for_each_edge_into(s, [&](const edge& e) { path += p.message_time(e, m); });
+            p.graph.for_each_edge_into(s, [&](const edge& e) {
+                const auto message = p.message_time(e, m);
+                path += message;
+                saved += message - std::min(message, passage[s]);
+            });
             auto& start = first[p.rank_of(s)];
             start = std::min(start, path);
             path += p.cost(s, m).forward;
@@ -46,9 +63,10 @@ inline duration chain_bound(const problem& p) {
             shortest = std::min(shortest, p.cost(s, m).forward);
         }
         others += shortest;
-        most = std::max(most, path - shortest);
+        alone = std::max(alone, path);
+        most = std::max(most, path - saved - shortest);
     }
-    return p.objective == objective_kind::span ? within_rank : others + most;
+    return p.objective == objective_kind::span ? within_rank : std::max(alone, others + most);
 }
 
 } // namespace detail

@@ -10,11 +10,11 @@
 namespace optpipe {
 
 /// The best schedule found for forwards alone, with its measures and `forward_bound`. Tries list schedules. If the
-/// problem isn't plain, also tries the adaptive builder, which respects memory limits. For a plain problem with one
-/// stage per rank, the schedule is optimal, and the bound proves it. For any other problem, `report.gap()` is the
-/// distance of the schedule from the bound. Measure and draw the schedule with `forward_problem(p)`. Refused if the
-/// memory of edges, attention keys and values exceeds the memory limits. Throws `input_error` if `forward_problem(p)`
-/// isn't valid.
+/// problem isn't plain, also tries orders in which microbatches overtake (`order_dispatcher`), and the adaptive
+/// builder, which respects memory limits. For a plain problem with one stage per rank, the schedule is optimal, and the
+/// bound proves it. For any other problem, `report.gap()` is the distance of the schedule from the bound. Measure and
+/// draw the schedule with `forward_problem(p)`. Refused if the memory of edges, attention keys and values exceeds the
+/// memory limits. Throws `input_error` if `forward_problem(p)` isn't valid.
 [[nodiscard]] outcome<schedule_report> plan_forwards(const problem& p);
 
 } // namespace optpipe
@@ -23,6 +23,7 @@ namespace optpipe {
 #include "optpipe/core/error.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/dispatch/order_dispatcher.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -31,8 +32,22 @@ namespace optpipe {
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace optpipe {
+namespace detail {
+
+/// Calls `offer(schedule&&)` for schedules in which a waiting rank runs later forwards of `listed` first.
+template <class Offer> void for_each_overtaking(const problem& alone, const schedule& listed, const Offer& offer) {
+    const auto by_start = order_of(listed).operations;
+    const std::vector<operation> given(by_start.begin(), by_start.end());
+    for (const auto& options : order_dispatch_choices)
+        if (auto timed = simulate(alone, {alone.graph, order_dispatcher<any_graph>{alone, given, options}.run()}))
+            offer(*std::move(timed));
+}
+
+} // namespace detail
+
 OPTPIPE_INLINE outcome<schedule_report> plan_forwards(const problem& p) {
     const auto alone = forward_problem(p);
     if (auto found = validate(alone); !found.empty()) throw input_error{"plan_forwards", std::move(found)};
@@ -41,8 +56,11 @@ OPTPIPE_INLINE outcome<schedule_report> plan_forwards(const problem& p) {
         if (!best || objective_of(alone, s) < objective_of(alone, *best)) best = std::move(s);
     };
     const bool plain = is_plain(p);
-    for (const auto preferred : {forward_preference::deepest_stage, forward_preference::shallowest_stage})
-        if (auto listed = forward_schedule(p, preferred); plain || is_valid(alone, listed)) offer(std::move(listed));
+    for (const auto preferred : {forward_preference::deepest_stage, forward_preference::shallowest_stage}) {
+        auto listed = forward_schedule(p, preferred);
+        if (!plain) detail::for_each_overtaking(alone, listed, offer);
+        if (plain || is_valid(alone, listed)) offer(std::move(listed));
+    }
     const auto bound = forward_bound(p);
     const bool is_proven = best && objective_of(alone, *best) <= bound;
     if (!plain && !is_proven) {

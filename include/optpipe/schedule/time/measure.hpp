@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/pair.hpp"
@@ -86,6 +87,14 @@ OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> 
     return curve;
 }
 
+/// Whether the problem has all operations of the schedule.
+template <pipeline_graph Graph>
+constexpr bool has_operations_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    const operation_numbering<Graph> number{p.graph};
+    return std::all_of(s.operations.begin(), s.operations.end(),
+                       [&](const timed_operation& timed) { return number.contains(timed.op); });
+}
+
 /// The memory of all ranks over time.
 template <pipeline_graph Graph>
 constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
@@ -104,11 +113,14 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
 } // namespace detail
 
 /// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken. The stash
-/// of an operation shorter than `slack` thus doesn't count.
+/// of an operation shorter than `slack` thus doesn't count. Contract: the problem has all of the schedule's operations,
+/// and no time is NaN.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
              memory_kind which = memory_kind::device, duration slack = {}) {
+    OPTPIPE_EXPECT(detail::has_operations_of(p, s), "memory_curve: the schedule is of another pipeline");
+    OPTPIPE_EXPECT(has_times(s.operations), "memory_curve: a time of the schedule is NaN");
     return detail::curves_of(p, s, which, slack)[r];
 }
 
@@ -166,9 +178,10 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// The objective of a schedule, without its other measures.
+/// The objective of a schedule, without its other measures. Contract: the problem has the schedule's stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    OPTPIPE_EXPECT(s.graph.stages() <= p.graph.stages(), "objective_of: the schedule is of another pipeline");
     const auto engaged = engagement_of(p, s);
     duration longest{};
     for (const rank r : p.graph.all_ranks())
@@ -203,9 +216,12 @@ template <pipeline_graph Graph>
     return std::min(t.at(scale), std::max(0.5 * shortest, rounding.at(scale)));
 }
 
+/// All measures of a schedule. Contract: the problem has all of the schedule's operations, and no time is NaN.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_measures<Graph::rank_extent> measure(const basic_problem<Graph>& p,
                                                                    const basic_schedule<Graph>& s, tolerance t = {}) {
+    OPTPIPE_EXPECT(detail::has_operations_of(p, s), "measure: the schedule is of another pipeline");
+    OPTPIPE_EXPECT(has_times(s.operations), "measure: a time of the schedule is NaN");
     const auto ranks = p.graph.ranks();
     basic_measures<Graph::rank_extent> m;
     m.busy = per_rank<duration, Graph::rank_extent>(ranks);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ enum class broken_rule {
     unknown_storage,
     other_storage,
     appears_twice,
+    not_finite,
     wrong_duration,
     before_zero,
     missing_forward,
@@ -70,7 +72,8 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // Later checks look up operations and storage options, so all operations must be known and distinct.
+        // Later checks look up operations and storage options, and sort by time. So all operations must be known and
+        // distinct, and all times finite.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
@@ -101,6 +104,10 @@ private:
         return full ? full : find(s, operation_kind::backward_input, m);
     }
 
+    static constexpr bool is_finite(duration time) {
+        constexpr auto most = std::numeric_limits<double>::max();
+        return time.value() >= -most && time.value() <= most;
+    }
     constexpr bool check_each() {
         bool sound = true;
         for (std::size_t i = 0; i < s_.operations.size(); ++i) {
@@ -116,6 +123,11 @@ private:
                 sound = false;
             }
             entry = i;
+            if (!is_finite(start) || !is_finite(end)) {
+                report(broken_rule::not_finite, op);
+                sound = false;
+                continue;
+            }
             if (start < -slack_) report(broken_rule::before_zero, op, start.value());
             if (op.storage >= p_.storage[op.stage].size()) {
                 report(broken_rule::unknown_storage, op);
@@ -374,8 +386,8 @@ private:
 
 } // namespace detail
 
-/// Calls `sink(const fault&)` for every violation of a rule of io/README.md. Unknown and repeated operations hide other
-/// violations.
+/// Calls `sink(const fault&)` for every violation of a rule of io/README.md. Unknown and repeated operations and times
+/// that aren't finite hide other violations.
 template <pipeline_graph Graph, class Sink>
 constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink,
                               tolerance t = {}) {
@@ -433,6 +445,7 @@ OPTPIPE_INLINE std::string describe(const fault& f) {
     case broken_rule::unknown_storage: return op + ": its stage has no such storage option";
     case broken_rule::other_storage: return op + " has another storage option than " + to_string(f.other);
     case broken_rule::appears_twice: return op + " appears twice";
+    case broken_rule::not_finite: return op + ": its start or end is not a finite number";
     case broken_rule::wrong_duration: return op + " lasts " + is + ", not " + needed;
     case broken_rule::before_zero: return op + " starts at " + is + ", before 0";
     case broken_rule::missing_forward: return op + " is missing";
