@@ -142,7 +142,7 @@ private:
     std::vector<variant> found_{};
 };
 
-/// The bounds that take milliseconds; empty if they aren't done in time.
+/// The bounds that take at most tenths of a second each; empty if they aren't done in time.
 std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chrono::steady_clock::time_point until) {
     const optpipe::stop_when late{[&] { return std::chrono::steady_clock::now() >= until; }};
     auto bound = optpipe::bounds_of(p, late).best();
@@ -151,11 +151,11 @@ std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, std::chr
     return bound;
 }
 
-/// The changes with their estimates, the best first. Together, estimates take at most a second, or as long as planning
-/// again if that is more.
+/// The changes with their estimates, the best first, and those without an estimate last. Together, estimates take at
+/// most a second, or as long as planning one change or all of them again if that is more.
 std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, const whatif_options& options) {
     constexpr double shortest = 1.0;
-    const auto seconds = std::max(shortest, options.time_limit * static_cast<double>(options.most));
+    const auto seconds = std::max(shortest, options.time_limit * std::max(1.0, static_cast<double>(options.most)));
     const auto until =
         optpipe::deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds});
     const auto before = quick_bound(p, until);
@@ -169,8 +169,10 @@ std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, con
         if (own.bound) own.bound = std::min(*own.bound, *before);
         if (own.bound) own.estimate = (*own.bound / *before) * now;
     }
-    std::stable_sort(gains.begin(), gains.end(),
-                     [&](const gain& a, const gain& b) { return a.estimate.value_or(now) < b.estimate.value_or(now); });
+    constexpr auto last = optpipe::duration::unlimited();
+    std::stable_sort(gains.begin(), gains.end(), [&](const gain& a, const gain& b) {
+        return a.estimate.value_or(last) < b.estimate.value_or(last);
+    });
     return gains;
 }
 
