@@ -7,26 +7,45 @@
 #include <optpipe/planner/plan.hpp>
 #include <optpipe/schedule/time/measure.hpp>
 
+#include <optional>
 #include <utility>
+#include <vector>
 #endif
 
 namespace program {
 
 #if defined(OPTPIPE_HAS_MILP)
 
+namespace {
+
+/// The best of the schedules with the times of this problem; empty if none is valid.
+std::optional<optpipe::schedule> best_start(const optpipe::problem& p,
+                                            const std::vector<optpipe::schedule>& schedules) {
+    std::optional<optpipe::schedule> best;
+    for (const auto& each : schedules)
+        if (auto timed = optpipe::retime(p, each))
+            if (!best || objective_of(p, *timed) < objective_of(p, *best)) best = *std::move(timed);
+    return best;
+}
+
+} // namespace
+
 std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
                                   const replan_options& options, const interruption& interrupted) {
     std::vector<replanned> plans;
+    std::vector starts{start};
     search_options limits;
     limits.time_limit = options.time_limit;
     limits.threads = options.threads;
     for (const auto& [what, changed] : variants) {
         if (interrupted.is_requested()) break;
         auto how = options_from(limits);
-        if (auto timed = optpipe::retime(changed, start)) how.start = *std::move(timed);
+        how.start = best_start(changed, starts);
         const auto planned = watched(how, limits, unit_of(changed), options.quiet, interrupted,
                                      [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
-        if (planned) plans.push_back({what, planned->objective, planned->bound});
+        if (!planned) continue;
+        plans.push_back({what, planned->objective, planned->bound});
+        if (starts.size() == 1) starts.push_back(planned->schedule);
     }
     return plans;
 }

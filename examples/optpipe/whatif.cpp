@@ -143,7 +143,7 @@ private:
     std::vector<variant> found_{};
 };
 
-/// The bounds that take milliseconds; empty if they aren't done before `late`.
+/// The bounds that take at most tenths of a second each; empty if they aren't done before `late`.
 std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, const optpipe::stop_condition& late) {
     auto bound = optpipe::bounds_of(p, late).best();
     if (optpipe::is_plain(p)) bound = optpipe::storage_mix_bound(p, bound, late);
@@ -151,12 +151,12 @@ std::optional<optpipe::duration> quick_bound(const optpipe::problem& p, const op
     return bound;
 }
 
-/// The changes with their estimates, the best first. Together, estimates take at most a second, or as long as planning
-/// again if that is more.
+/// The changes with their estimates, the best first, and those without an estimate last. Together, estimates take at
+/// most a second, or as long as planning one change or all of them again if that is more.
 std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, const whatif_options& options,
                            const interruption& interrupted) {
     constexpr double shortest = 1.0;
-    const auto seconds = std::max(shortest, options.time_limit * static_cast<double>(options.most));
+    const auto seconds = std::max(shortest, options.time_limit * std::max(1.0, static_cast<double>(options.most)));
     const auto until =
         optpipe::deadline_after(std::chrono::steady_clock::now(), std::chrono::duration<double>{seconds});
     const optpipe::stop_when late{
@@ -172,8 +172,10 @@ std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, con
         if (own.bound) own.bound = std::min(*own.bound, *before);
         if (own.bound) own.estimate = (*own.bound / *before) * now;
     }
-    std::stable_sort(gains.begin(), gains.end(),
-                     [&](const gain& a, const gain& b) { return a.estimate.value_or(now) < b.estimate.value_or(now); });
+    constexpr auto last = optpipe::duration::unlimited();
+    std::stable_sort(gains.begin(), gains.end(), [&](const gain& a, const gain& b) {
+        return a.estimate.value_or(last) < b.estimate.value_or(last);
+    });
     return gains;
 }
 

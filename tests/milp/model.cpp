@@ -1,7 +1,9 @@
+#include <optpipe/core/contract.hpp>
 #include <optpipe/milp/model.hpp>
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <vector>
 
 using namespace optpipe::milp;
@@ -73,4 +75,27 @@ TEST_CASE("the constant of a constraint goes to both sides") {
     const auto equal = m.add_row(x + 1.0 == 3.0 * y);
     CHECK((m.row_lower(equal) == -1.0 && m.row_upper(equal) == -1.0));
     CHECK(same(m.terms(equal), {{x, 1.0}, {y, -3.0}}));
+}
+
+TEST_CASE("a refused call leaves the model as it was") {
+    if (!optpipe::contracts_throw()) return;
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    constexpr double most = std::numeric_limits<double>::max();
+    model m;
+    const auto x = m.add_variable(0.0, 5.0);
+    const auto y = m.add_variable(0.0, 5.0);
+    const variable foreign{9};
+    m.set_objective(x + y + 1.0, sense::maximize);
+    CHECK_THROWS_AS(m.add_variable(nan, 1.0), optpipe::contract_error);
+    CHECK_THROWS_AS(m.add_row(x + foreign <= 1.0), optpipe::contract_error);
+    CHECK_THROWS_AS(m.add_row(x <= nan), optpipe::contract_error);
+    CHECK_THROWS_AS(m.add_row(0.0, {{x, most}, {x, most}}, 1.0), optpipe::contract_error);
+    CHECK_THROWS_AS(m.set_objective(2.0 * x + foreign), optpipe::contract_error);
+    CHECK_THROWS_AS(m.set_objective(2.0 * x + nan), optpipe::contract_error);
+    for (const double offset : {nan, infinity, -infinity})
+        CHECK_THROWS_AS(m.set_offset(offset), optpipe::contract_error);
+    CHECK((m.variables() == 2 && m.rows() == 0 && m.nonzeros() == 0));
+    CHECK((m.cost(x) == 1.0 && m.cost(y) == 1.0 && m.offset() == 1.0 && m.direction() == sense::maximize));
+    CHECK(same(m.terms(m.add_row(y <= 3.0)), {{y, 1.0}}));
+    CHECK(same(m.terms(m.add_row(0.0, m.terms(row{0}), 1.0)), {{y, 1.0}}));
 }

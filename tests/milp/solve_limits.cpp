@@ -1,4 +1,5 @@
 #include "oracle/milp_models.hpp"
+#include <optpipe/core/contract.hpp>
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <stop_token>
 #include <thread>
@@ -304,4 +306,20 @@ TEST_CASE("numbers far apart") {
         REQUIRE(r.incumbent.has_value());
         CHECK(check(m, *r.incumbent).empty());
     }
+}
+
+TEST_CASE("limits that aren't numbers, and both searches off, are refused") {
+    if (!optpipe::contracts_throw()) return;
+    using seconds = std::chrono::duration<double>;
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto solved = [](auto change) {
+        solve_options options;
+        change(options);
+        static_cast<void>(solve(model{}, options));
+    };
+    CHECK_THROWS_AS(solved([&](solve_options& o) { o.time_limit = seconds{nan}; }), optpipe::contract_error);
+    CHECK_THROWS_AS(solved([&](solve_options& o) { o.progress_interval = seconds{nan}; }), optpipe::contract_error);
+    CHECK_THROWS_AS(solved([&](solve_options& o) { o.conflict_search = o.tree_search = false; }),
+                    optpipe::contract_error);
+    CHECK_NOTHROW(solved([](solve_options&) {}));
 }

@@ -1,5 +1,6 @@
 #include "optpipe/online/step_planner.hpp"
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
@@ -12,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -77,6 +79,19 @@ TEST_CASE("a step that no plan fits is planned anew") {
         CHECK(plan.present.is_unlimited());
         CHECK(oracle::judge(next, *plan.schedule).text() == "");
     }
+}
+
+TEST_CASE("a planner without a time limit, or for varying durations, is refused") {
+    if (!contracts_throw()) return;
+    const auto makes = [](auto change) {
+        auto how = at_once();
+        change(how.how);
+        const step_planner planner{std::nullopt, how};
+    };
+    CHECK_THROWS_AS(makes([](plan_options& how) { how.time_limit.reset(); }), contract_error);
+    CHECK_THROWS_AS(makes([](plan_options& how) { how.time_limit.emplace(HUGE_VAL); }), contract_error);
+    CHECK_THROWS_AS(makes([](plan_options& how) { how.robust.emplace(); }), contract_error);
+    CHECK_NOTHROW(makes([](plan_options&) {}));
 }
 
 TEST_CASE("a step that can't be planned is refused with the reason") {

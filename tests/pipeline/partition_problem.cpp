@@ -164,6 +164,7 @@ TEST_CASE("bad input of layers has one message with place and reason") {
         return complaints(p);
     };
     constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK(refusal_of([](auto& p) { p.layers.clear(); }) == "layers: must hold at least one\n");
     const auto with_edges = [&](std::vector<layer_edge> edges) {
         return refusal_of([&](auto& p) { p.edges = edges; });
     };

@@ -1,6 +1,7 @@
 // Factors from lengths: slices of sequences, packed documents.
 #include "optpipe/pipeline/slices.hpp"
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/pipeline_builder.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -138,4 +139,17 @@ TEST_CASE("a list of another number of microbatches or stages is refused") {
     p.microbatches = {};
     p.microbatches.set_sequences(std::vector{1, 1, 2});
     CHECK(validate(p).size() == 1);
+}
+
+TEST_CASE("a costed length that is negative or no finite number is refused") {
+    if (!contracts_throw()) return;
+    const std::vector<std::vector<int>> lists{{4, 4}};
+    for (const double length : {-5.0, std::nan(""), HUGE_VAL}) {
+        CAPTURE(length);
+        CHECK_THROWS_AS(static_cast<void>(slices(std::vector{8}, 0.5, 2, length)), contract_error);
+        CHECK_THROWS_AS(static_cast<void>(equal_time_slices(std::vector{8}, 0.5, 2, length)), contract_error);
+        CHECK_THROWS_AS(static_cast<void>(equal_time_lengths(8, 0.5, 2, 1, length)), contract_error);
+        CHECK_THROWS_AS(static_cast<void>(slices_of(lists, 0.5, length)), contract_error);
+        CHECK_THROWS_AS(static_cast<void>(packed_documents(lists, 0.5, length)), contract_error);
+    }
 }

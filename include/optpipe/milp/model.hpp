@@ -21,11 +21,11 @@ enum class sense : unsigned char { minimize, maximize };
 
 /// A model has variables with bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be
 /// infinite. If bounds exclude each other, the model is infeasible. Rows can be added, but not removed. Bounds, costs,
-/// domains and names can be changed.
+/// domains and names can be changed. A call that breaks a contract leaves the model as it was.
 class model {
 public:
-    /// Here and below, coefficients must be finite, and bounds must not be NaN. A lower bound must not be +infinity,
-    /// and an upper bound must not be -infinity.
+    /// Here and below, coefficients and offsets must be finite, and bounds must not be NaN. A lower bound must not be
+    /// +infinity, and an upper bound must not be -infinity.
     variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {});
     variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
 
@@ -40,7 +40,7 @@ public:
     /// Replaces all costs and the offset.
     void set_objective(const expression& objective, sense direction = sense::minimize);
     void set_cost(variable x, double cost);
-    void set_offset(double offset) { offset_ = offset; }
+    void set_offset(double offset);
     void set_direction(sense direction) { direction_ = direction; }
     void set_bounds(variable x, double lower, double upper);
     void set_bounds(row r, double lower, double upper);
@@ -92,7 +92,7 @@ private:
 
     static bool are_bounds(double lower, double upper) { return lower < infinity && upper > -infinity; }
 
-    void normalize(std::ptrdiff_t first);
+    [[nodiscard]] std::vector<term> normalized(std::span<const term> terms) const;
 
     [[nodiscard]] const column_data& at(variable x) const;
     [[nodiscard]] column_data& at(variable x) { return const_cast<column_data&>(std::as_const(*this).at(x)); }
@@ -125,23 +125,17 @@ private:
 namespace optpipe::milp {
 
 OPTPIPE_INLINE variable model::add_variable(double lower, double upper, domain kind, std::string name) {
+    OPTPIPE_EXPECT(are_bounds(lower, upper), "add_variable: not the bounds of a variable");
     columns_.push_back({lower, upper, 0.0, kind, std::move(name)});
-    const variable x{columns_.size() - 1};
-    set_bounds(x, lower, upper);
-    return x;
+    return variable{columns_.size() - 1};
 }
 
 OPTPIPE_INLINE row model::add_row(double lower, std::span<const term> terms, double upper, std::string name) {
-    const auto first = static_cast<std::ptrdiff_t>(terms_.size());
-    terms_.insert(terms_.end(), terms.begin(), terms.end());
-    for (const auto& t : terms)
-        OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
-                       "add_row: a term of no variable, or not finite");
-    normalize(first);
+    OPTPIPE_EXPECT(are_bounds(lower, upper), "add_row: not the bounds of a row");
+    const auto own = normalized(terms);
+    terms_.insert(terms_.end(), own.begin(), own.end());
     rows_.push_back({lower, upper, terms_.size(), std::move(name)});
-    const row r{rows_.size() - 1};
-    set_bounds(r, lower, upper);
-    return r;
+    return row{rows_.size() - 1};
 }
 
 OPTPIPE_INLINE row model::add_row(const constraint& c, std::string name) {
@@ -150,12 +144,22 @@ OPTPIPE_INLINE row model::add_row(const constraint& c, std::string name) {
 }
 
 OPTPIPE_INLINE void model::set_objective(const expression& objective, sense direction) {
-    for (auto& c : columns_)
-        c.cost = 0.0;
-    for (const auto& t : objective.terms())
-        set_cost(t.column, cost(t.column) + t.coefficient);
-    offset_ = objective.constant();
+    std::vector<double> costs(columns_.size(), 0.0);
+    for (const auto& t : objective.terms()) {
+        OPTPIPE_EXPECT(t.column.position() < columns_.size(), "set_objective: a term of no variable");
+        costs[t.column.position()] += t.coefficient;
+    }
+    for (const double cost : costs)
+        OPTPIPE_EXPECT(std::isfinite(cost), "set_objective: a cost isn't finite");
+    set_offset(objective.constant());
+    for (std::size_t i = 0; i < costs.size(); ++i)
+        columns_[i].cost = costs[i];
     direction_ = direction;
+}
+
+OPTPIPE_INLINE void model::set_offset(double offset) {
+    OPTPIPE_EXPECT(std::isfinite(offset), "set_offset: not finite");
+    offset_ = offset;
 }
 
 OPTPIPE_INLINE void model::set_cost(variable x, double cost) {
@@ -180,19 +184,23 @@ OPTPIPE_INLINE std::span<const term> model::terms(row r) const {
     return std::span{terms_}.subspan(first, at(r).end - first);
 }
 
-OPTPIPE_INLINE void model::normalize(std::ptrdiff_t first) {
-    const auto begin = terms_.begin() + first;
+OPTPIPE_INLINE std::vector<term> model::normalized(std::span<const term> terms) const {
+    for (const auto& t : terms)
+        OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
+                       "add_row: a term of no variable, or not finite");
+    std::vector<term> own(terms.begin(), terms.end());
     const auto before = [](const term& a, const term& b) { return a.column < b.column; };
-    if (!std::is_sorted(begin, terms_.end(), before)) std::stable_sort(begin, terms_.end(), before);
-    auto kept = begin;
-    for (auto next = begin; next != terms_.end();) {
+    if (!std::is_sorted(own.begin(), own.end(), before)) std::stable_sort(own.begin(), own.end(), before);
+    auto kept = own.begin();
+    for (auto next = own.begin(); next != own.end();) {
         auto sum = *next;
-        while (++next != terms_.end() && next->column == sum.column)
+        while (++next != own.end() && next->column == sum.column)
             sum.coefficient += next->coefficient;
         OPTPIPE_EXPECT(std::isfinite(sum.coefficient), "add_row: terms of a column whose sum isn't finite");
         if (sum.coefficient != 0.0) *kept++ = sum;
     }
-    terms_.erase(kept, terms_.end());
+    own.erase(kept, own.end());
+    return own;
 }
 
 OPTPIPE_INLINE const model::column_data& model::at(variable x) const {

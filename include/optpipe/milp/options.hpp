@@ -38,6 +38,7 @@ private:
 
 /// Options of a search. All limits hold at once. Callbacks are called one at a time, by any thread of the search.
 struct solve_options {
+    /// Not NaN.
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
     /// Limit in bytes of the search's memory: presolved models, relaxations, cuts, nodes and learned clauses. The given
@@ -60,7 +61,7 @@ struct solve_options {
     bool heuristics = true;
     /// Whether to add a depth-first search with clause learning to the tree search.
     bool conflict_search = true;
-    /// Whether to run branch and bound on relaxations.
+    /// Whether to run branch and bound on relaxations. Contract: at least one of the two searches is on.
     bool tree_search = true;
     std::size_t restarts = 3;
     /// Tolerance of rows, bounds and integrality, for incumbents and for all comparisons. Must be positive.

@@ -97,7 +97,8 @@ private:
     /// Number of samples for the confidence interval of a comparison. With n samples, the interval from the least to
     /// the largest sample has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps that yield `samples` samples of each operation, at least `online_options::window`.
+    /// Number of measured steps that yield `samples` samples of each operation, at least `online_options::window`
+    /// and 2.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. A step's duration changes by at most the sum of the
     /// changes of its operations and messages. A cost change of d can make one schedule shorter by d and another longer
@@ -385,7 +386,8 @@ OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, c
 OPTPIPE_INLINE std::size_t online_controller::window_steps(const problem& p, const online_options& options,
                                                            std::size_t samples) {
     const auto each = p.graph.microbatches();
-    return std::max(options.window, (samples + each - 1) / each);
+    constexpr std::size_t least = 2; // for `drift`
+    return std::max({options.window, least, (samples + each - 1) / each});
 }
 
 OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& found) const {

@@ -23,8 +23,9 @@ struct online_options {
     std::size_t measure_every = 2;
     /// Number of measured steps ignored at the start: the first steps are slower.
     std::size_t warm_up = 1;
-    /// Least number of measured steps for taking and comparing costs. With few microbatches, more steps are needed
-    /// until `drift` has enough samples. With a larger window, smaller changes are found, but later.
+    /// Least number of measured steps for taking and comparing costs, at least 2. With few microbatches, more steps are
+    /// needed until `drift` has enough samples. With a larger window, smaller changes are found, but later. If steps
+    /// vary much, three steps show only large changes (`drift`).
     std::size_t window = 3;
     /// Confidence of comparisons. False alarms must be rare: costs are compared after every measured step.
     drift_options drift{.confidence = 0.99};

@@ -36,6 +36,8 @@ public:
     [[nodiscard]] online_plan next_plan();
 
 private:
+    static background_options checked(background_options how);
+
     std::shared_ptr<const schedule> in_use_{};
     /// The submitted step's problem, and the step's duration in the order in use.
     std::optional<online_plan> next_{};
@@ -50,6 +52,7 @@ private:
 #include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -62,8 +65,15 @@ OPTPIPE_INLINE background_options step_planner::usual_options() {
     return how;
 }
 
+OPTPIPE_INLINE background_options step_planner::checked(background_options how) {
+    OPTPIPE_EXPECT(how.how.time_limit && std::isfinite(how.how.time_limit->count()),
+                   "step_planner: needs a time limit");
+    OPTPIPE_EXPECT(!how.how.robust, "step_planner: doesn't plan for varying durations");
+    return how;
+}
+
 OPTPIPE_INLINE step_planner::step_planner(std::optional<schedule> first, background_options how)
-    : planner_{std::move(how)} {
+    : planner_{checked(std::move(how))} {
     if (first) in_use_ = std::make_shared<const schedule>(*std::move(first));
 }
 

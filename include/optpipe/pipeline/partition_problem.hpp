@@ -221,6 +221,7 @@ OPTPIPE_INLINE std::vector<problem> usual_placements(const problem& p, std::size
 }
 
 OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const layer_costs> layers) {
+    if (layers.empty()) return {{"layers", "must hold at least one"}};
     problem apart{any_graph{layers.size(), 1, to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}).placement(),
                             edges::any{layers.size(), {}}},
                   per_stage<stage_costs>(layers.size())};
@@ -477,7 +478,7 @@ OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
         const auto where = detail::place("pipelines", i);
         for (auto& v : detail::validate_without_costs(each))
             found.push_back({where + "." + v.place, std::move(v.reason)});
-        if (p.layers.size() < each.graph.stages())
+        if (!p.layers.empty() && p.layers.size() < each.graph.stages())
             found.push_back({where, "has " + std::to_string(each.graph.stages()) +
                                         " stages, which take one layer each at least; there are " +
                                         std::to_string(p.layers.size())});

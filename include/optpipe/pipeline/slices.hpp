@@ -7,9 +7,11 @@
 #include "optpipe/pipeline/microbatches.hpp"
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace optpipe {
@@ -94,6 +96,8 @@ template <class Share> [[nodiscard]] constexpr double most_attention(const Share
 
 /// Returns `length`, or the mean of `all` if `length` is 0.
 template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double length, const Lengths& all) {
+    OPTPIPE_EXPECT(length >= 0.0 && length <= std::numeric_limits<double>::max(),
+                   "slices: the costed length must be finite and not negative");
     if (length > 0.0) return length;
     double sum = 0.0;
     std::size_t count = 0;
@@ -175,8 +179,8 @@ template <std::size_t Count, class Lists>
 /// lengths of the sequences. With k = 1, sequences aren't cut.
 ///
 /// `attention_share` is the share of attention in the forward of the costed sequence. `attention_share` is one number,
-/// or a list with one number per stage. The costs are given for a sequence of `costed_length` tokens. The default is
-/// the mean of `tokens`.
+/// or a list with one number per stage. The costs are given for a sequence of `costed_length` tokens. If
+/// `costed_length` is 0, they are given for the mean of `tokens`. Contract: `costed_length` is finite and not negative.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
@@ -208,7 +212,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {
     OPTPIPE_EXPECT(k > 0 && multiple > 0 && k * multiple <= tokens, "slices: more slices than tokens for them");
-    const double unit = costed_length > 0.0 ? costed_length : static_cast<double>(tokens);
+    const double unit = detail::length_or_mean(costed_length, std::array{tokens});
     std::vector<std::size_t> lengths;
     std::size_t begin = 0;
     for (std::size_t i = 0; i < k; ++i) {

@@ -7,6 +7,7 @@
 #include <optpipe/schedule/profile/measured_costs.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/measure.hpp>
+#include <optpipe/schedule/time/noise.hpp>
 #include <optpipe/schedule/time/simulate.hpp>
 
 #include <doctest/doctest.h>
@@ -14,6 +15,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -427,6 +430,49 @@ TEST_CASE("drift names what has drifted, and nothing where there is only noise")
     cost_profile once;
     once.add(p, stretched(usual, 2.0));
     CHECK(drift(p, once).empty());
+}
+
+TEST_CASE("Student's distribution is that of the tables") {
+    using detail::student_probability;
+    CHECK(student_probability(12.7062, 1) == doctest::Approx(0.95).epsilon(1e-6));
+    CHECK(student_probability(4.30265, 2) == doctest::Approx(0.95).epsilon(1e-6));
+    CHECK(student_probability(5.84091, 3) == doctest::Approx(0.99).epsilon(1e-6));
+    CHECK(student_probability(2.13185, 4) == doctest::Approx(0.9).epsilon(1e-6));
+    CHECK(student_probability(3.16927, 10) == doctest::Approx(0.99).epsilon(1e-6));
+    CHECK(student_probability(1.98422, 99) == doctest::Approx(0.95).epsilon(1e-6));
+    CHECK(student_probability(0.0, 5) == 0.0);
+    CHECK(student_probability(std::numeric_limits<double>::infinity(), 6) == doctest::Approx(1.0));
+}
+
+TEST_CASE("operations of a step that are slow together are no drift, and real drift is still found") {
+    const auto p = example(4, 32);
+    const auto planned = order_of(*build_schedule(p, one_forward_one_backward));
+    const auto measured = [&](const problem& real, std::uint64_t seed, std::uint64_t steps, double correlation) {
+        cost_profile profile;
+        profile.set_warm_up(0);
+        for (std::uint64_t step = 0; step < steps; ++step)
+            profile.add(p,
+                        simulate(real, planned, {.spread = 0.1, .rank_correlation = correlation, .seed = seed}, step));
+        return profile;
+    };
+    constexpr std::uint64_t trials = 100;
+    for (const double correlation : {0.0, 0.25, 0.9})
+        for (const std::uint64_t steps : {2, 3, 10}) {
+            CAPTURE(correlation);
+            CAPTURE(steps);
+            std::size_t alarms = 0;
+            for (std::uint64_t seed = 0; seed < trials; ++seed)
+                alarms += drift(p, measured(p, seed, steps, correlation)).empty() ? 0 : 1;
+            CHECK(alarms <= 5);
+        }
+    auto slower = p;
+    slower.change_stage(stage{2}, [](auto& costs) { costs.forward = 1.3 * costs.forward; });
+    std::size_t found = 0;
+    for (std::uint64_t seed = 0; seed < trials; ++seed) {
+        const auto listed = drift(p, measured(slower, seed, 10, 0.25));
+        found += std::any_of(listed.begin(), listed.end(), [](const auto& each) { return each.name == "2F"; }) ? 1 : 0;
+    }
+    CHECK(found >= 90);
 }
 
 TEST_CASE("a step that ran as planned has no drift, whatever the factors of its first microbatch") {

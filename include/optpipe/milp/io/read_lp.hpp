@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
+#include "optpipe/core/error.hpp"
 #include "optpipe/milp/model.hpp"
 
 #include <string>

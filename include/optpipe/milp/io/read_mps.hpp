@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
+#include "optpipe/core/error.hpp"
 #include "optpipe/milp/io/mps_format.hpp"
 #include "optpipe/milp/model.hpp"
 
@@ -24,7 +25,6 @@ namespace optpipe::milp {
 } // namespace optpipe::milp
 
 #if OPTPIPE_DEFINES(milp)
-#include "optpipe/core/error.hpp"
 #include "optpipe/milp/io/mps_data.hpp"
 #include "optpipe/milp/io/mps_fields.hpp"
 #include "optpipe/milp/io/read_text.hpp"

@@ -10,6 +10,7 @@
 #include "optpipe/parallel/arena.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace optpipe::milp::search {
@@ -20,6 +21,9 @@ OPTPIPE_INLINE result run(const model& m, const solve_options& options, given_ho
     OPTPIPE_EXPECT(options.tolerance.relative > 0.0, "milp: the tolerance is above 0");
     OPTPIPE_EXPECT(options.relative_gap >= 0.0 && options.relative_gap <= 1.0, "milp: a relative gap is from 0 to 1");
     OPTPIPE_EXPECT(options.absolute_gap >= 0.0, "milp: an absolute gap isn't negative");
+    OPTPIPE_EXPECT(!std::isnan(options.time_limit.count()), "milp: the time limit is a number");
+    OPTPIPE_EXPECT(!std::isnan(options.progress_interval.count()), "milp: the progress interval is a number");
+    OPTPIPE_EXPECT(options.conflict_search || options.tree_search, "milp: at least one search is on");
     auto possible = options;
     possible.threads = std::min(options.threads, parallel::available_cores());
     return driver{m, possible, std::move(hooks)}.solve();

@@ -78,7 +78,8 @@ struct memory_peaks {
 ///
 /// A step may be measured on some ranks only, and added in several calls with one step number. Warm-up steps are
 /// detected and left out, unless their number is given. The profile keeps the latest steps, to follow changes.
-/// Estimates are computed on demand from all kept durations.
+/// Estimates are computed on demand from all kept durations, as if the durations were independent. If the operations of
+/// a step are slow together, the true confidence of an estimate is lower; `drift` takes this into account.
 class cost_profile {
 public:
     /// The default number of steps to keep: enough for narrow intervals, and few enough to follow a drift. Not tuned.
