@@ -255,22 +255,23 @@ int whatif(const whatif_options& options) {
     const interruption interrupted{!options.json};
     auto gains = estimate(p, now, options, interrupted);
     const auto plans = plan_best(gains, p, file.schedule, options, interrupted);
-    const auto again = plans.empty() ? std::nullopt : std::optional{plans.front().objective};
+    const auto* again = plans.empty() ? nullptr : &plans.front().objective;
     const int status = interrupted.is_requested() ? stopped_by_signal : success;
     if (options.json) {
-        std::cout << json_text(nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
-                                                      {"problem", p.name},
-                                                      {"time_unit", p.time_unit},
-                                                      {"objective", now.value()},
-                                                      {"planned_again", number_or_null(again)},
-                                                      {"changes", to_json(gains)}});
+        std::cout << json_text(
+            nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
+                                   {"problem", p.name},
+                                   {"time_unit", p.time_unit},
+                                   {"objective", now.value()},
+                                   {"planned_again", number_or_null(again ? std::optional{*again} : std::nullopt)},
+                                   {"changes", to_json(gains)}});
         return status;
     }
     auto& out = files.text();
     out << "step " << optpipe::format_number(now) << unit_of(p) << "; planned again as it is, "
         << optpipe::format_number(options.time_limit, 3)
         << " s: " << (again ? optpipe::format_number(*again) + unit_of(p) : "stopped before") << "\n\n";
-    print_gains(out, gains, now, again.value_or(now));
+    print_gains(out, gains, now, again ? *again : now);
     return status;
 }
 

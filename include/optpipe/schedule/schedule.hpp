@@ -63,8 +63,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const 
 
 /// Whether all starts and ends are numbers, not NaN. Only then can operations be sorted.
 template <class Operations> [[nodiscard]] constexpr bool has_times(const Operations& operations) {
-    return std::all_of(operations.begin(), operations.end(), [](const timed_operation& timed) {
-        return timed.start == timed.start && timed.end == timed.end;
+    return std::all_of(operations.begin(), operations.end(), [](const timed_operation& each) {
+        return each.start == each.start && each.end == each.end;
     });
 }
 

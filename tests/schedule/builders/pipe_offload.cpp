@@ -110,7 +110,7 @@ TEST_CASE("refuses what it isn't for, in words") {
     const auto refused = pipe_offload_full(loop_problem(4, 8, 2, {1, 1, 1, 0}));
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.why().reason == refusal_reason::does_not_apply);
-    CHECK(refused.why().sentence == "PipeOffload is for problems with stages that can be offloaded");
+    CHECK(refused.why().sentence == "PipeOffload is for storage that can be offloaded");
     CHECK(pipe_offload_builder{1, 5}(unit_problem(4, 8, 2, 0.5)).why().sentence ==
           "generalized interleaved takes groups of at most as many microbatches as there are ranks, 4, not 5");
     auto v_placed = to_problem(make_problem(graph<2, 3, placement::v>{}, unit_memory{}));
