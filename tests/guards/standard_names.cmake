@@ -20,8 +20,8 @@ names_of(cctype toupper)
 names_of(charconv chars_format from_chars to_chars)
 names_of(chrono chrono)
 names_of(cmath
-    ceil copysign exp exp2 floor fma isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder round signbit
-    sqrt
+    atan ceil copysign cos exp exp2 floor fma frexp isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder
+    round signbit sin sqrt
 )
 names_of("cmath;cstdlib" abs)
 names_of(compare partial_ordering strong_ordering)
@@ -41,7 +41,7 @@ names_of(functional function greater less)
 names_of(initializer_list initializer_list)
 names_of("ios;ostream;fstream;sstream" ios streamsize)
 names_of("iterator;array;deque;map;set;span;string;string_view;unordered_map;vector" begin end size)
-names_of(iterator prev)
+names_of(iterator next prev)
 names_of(limits numeric_limits)
 names_of(list list)
 names_of(map map)
@@ -50,6 +50,7 @@ names_of(memory_resource pmr)
 names_of(mutex recursive_mutex lock_guard mutex scoped_lock unique_lock)
 names_of(new bad_alloc launder)
 names_of(numeric accumulate gcd iota lcm)
+names_of(numbers numbers)
 names_of(optional nullopt optional)
 names_of(ostream flush)
 names_of("ostream;iosfwd;sstream" basic_ostream ostream)

@@ -49,7 +49,7 @@ private:
     }
 
     std::vector<duration> before_;
-    /// Indexed by the number of parts − 1, and then by the begin and the end.
+    /// Indexed by the number of parts − 1, and then by the start and the end.
     std::vector<std::vector<duration>> least_;
 };
 
