@@ -289,3 +289,46 @@ TEST_CASE("rounding times a large bound needs no search") {
         check_optimum(m, solve(m, options), 0.0);
     }
 }
+
+TEST_CASE("a model whose solutions are far away isn't called infeasible") {
+    model m;
+    const auto x = m.add_variable(0.0, infinity), y = m.add_variable(0.0, infinity);
+    const auto z = m.add_variable(0.0, 1.0, domain::integer);
+    m.set_objective(x + 3.0 * z);
+    m.add_row(x - y >= 0.0);
+    m.add_row((1.0 + 0x1p-33) * y - x + 0.25 * z >= 1.0); // x = y = 2^33 is exact
+    for (const bool presolve : {true, false}) {
+        solve_options options;
+        options.presolve = presolve;
+        CHECK(status_of(solve(m, options).why) != "infeasible");
+    }
+}
+
+TEST_CASE("a coefficient that is nearly a multiple of another counts fully where its variable is large") {
+    model m;
+    const auto a = m.add_variable(0.0, 1.0, domain::integer);
+    const auto b = m.add_variable(-127720.0, 1693867.0, domain::integer);
+    m.add_row(543.55233 * a + 54355.23300000543 * b <= 38860295982.71221);
+    m.add_row(-251.36355 * a - 25136.355 * b >= -17970784804.22355);
+    CHECK(status_of(solve(m).why) != "infeasible");
+}
+
+TEST_CASE("where objectives are multiples of a step, a bound one step lower doesn't end the search") {
+    struct known_solution {
+        std::vector<double> point;
+        std::vector<double> first_solution() const { return point; }
+    };
+    model m;
+    const auto a = m.add_variable(0.0, 1.0, domain::integer), b = m.add_variable(0.0, 1.0, domain::integer);
+    const auto costly = m.add_variable(0.0, 1.0, domain::integer);
+    const auto flow = m.add_variable(1.0, 1e7);
+    m.set_objective(costly);
+    m.add_row(flow - 1e7 * a - 1e7 * b - 1e7 * costly <= 0.0);
+    for (const bool presolve : {true, false})
+        for (const bool conflicts : {true, false}) {
+            solve_options options;
+            options.presolve = presolve;
+            options.conflict_search = conflicts;
+            check_optimum(m, solve(m, options, known_solution{{0.0, 0.0, 1.0, 1.0}}), 0.0);
+        }
+}

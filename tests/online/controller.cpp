@@ -40,6 +40,7 @@ online_options quick() {
     options.planning.how.gap = 0.02;
     options.calm_steps = 1;
     options.warm_up = 0;
+    options.window = 3;
     return options;
 }
 
@@ -78,7 +79,7 @@ private:
 /// Adds the number of measured steps that the controller wants before it offers a plan, all as planned.
 void measure_costs(online_controller& of, const problem& p) {
     const auto as_planned = simulate(p, order_of(of.present_schedule()));
-    for (std::uint64_t step = 0; step < online_options{}.window; ++step)
+    for (std::uint64_t step = 0; step < quick().window; ++step)
         of.add_measured(step, *as_planned, {});
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("no plan is offered for a guess, only for what was measured") {
     online_controller controller{four_ranks(), *build_schedule(real, gpipe), quick()};
     trainer train{controller, 0.0};
     CHECK(controller.planner().wait_for(std::chrono::duration<double>{300.0})); // the plan for the guess is ready
-    CHECK(train.until_plan(real) >= online_options{}.window);
+    CHECK(train.until_plan(real) >= quick().window);
     CHECK(train.plan().problem.costs[stage{2}].forward.value() == doctest::Approx(20));
     CHECK(controller.log().front().kind == kind::costs);
 }

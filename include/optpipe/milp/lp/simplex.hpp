@@ -182,6 +182,7 @@ inline void simplex::set_basis(const basis& b) {
 }
 
 inline tableau_row simplex::tableau_row(std::size_t j) {
+    if (!scaled_.is_factorized()) scaled_.factorize(); // may replace columns of the basis
     OPTPIPE_EXPECT(j < columns() && is_basic(j), "only basic columns have a row of the tableau");
     optpipe::milp::tableau_row result{std::vector(columns(), 0.0), scaled_.row_multipliers(j)};
     for (std::size_t k = 0; k < columns(); ++k)

@@ -78,8 +78,8 @@ inline void complete(const linear_program& program, solution& s) {
     return true;
 }
 
-/// Whether the value `v`, known up to ± `error`, is near the bound that its reduced cost requires. Near means that a move
-/// to the bound gains at most the tolerance.
+/// Whether the value `v`, known up to ± `error`, is near the bound that its reduced cost requires. Near means that a
+/// move to the bound gains at most the tolerance.
 [[nodiscard]] inline bool is_complementary(double reduced, double v, double error, double lower, double upper,
                                            double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;

@@ -273,7 +273,8 @@ inline bool solve_run::claims_unbounded(const std::vector<double>& ray) {
     if (!is_primal_feasible(program_, found_.point, options_.accepted_violation)) return false;
     const refined_ray refined{s_.t, ray, random_};
     auto direction = s_.unscaled_direction(refined.rates());
-    if (!refined.proves_unboundedness() || !verify_unbounded(program_, direction, options_.dual_tolerance)) return false;
+    if (!refined.proves_unboundedness() || !verify_unbounded(program_, direction, options_.dual_tolerance))
+        return false;
     found_.unbounded_ray = std::move(direction);
     return true;
 }

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -152,7 +153,11 @@ private:
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
-        keep_better(now, best, value, stop_of_first());
+        // If this run were stopped at once, a plan with a short time limit would have no two microbatches in flight.
+        constexpr std::chrono::milliseconds least_time{100};
+        const auto end = std::chrono::steady_clock::now() + least_time;
+        const stop_when later{[&] { return stop_() && std::chrono::steady_clock::now() >= end; }};
+        keep_better(now, best, value, stop_check{later});
         if (stop_() && !value.is_unlimited()) return;
         for (const stage s : p_->graph.all_stages()) {
             const auto& kept = options_[s.position()];
@@ -161,12 +166,6 @@ private:
             });
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
-    }
-    /// The first run isn't stopped if it takes at most about 0.1 s. With a short time limit, microbatches would
-    /// otherwise run one after the other.
-    stop_check stop_of_first() const {
-        constexpr std::size_t most_cells = 65'536;
-        return p_->graph.cells() > most_cells ? stop_ : stop_check{};
     }
     /// Tries all combinations of the parameters with three orders of sequences: as given, shortest first, longest in
     /// the middle. All stages use the storage option with the same number, and every number is tried. A run that gets

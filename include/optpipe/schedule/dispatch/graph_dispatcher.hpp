@@ -64,7 +64,8 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 
 /// Simulates a step of any graph, with any microbatches. Every rank starts the best operation that is ready. Pairs come
 /// first, then gradients, then forwards within the limits on memory and microbatches in flight, and then weight
-/// gradients. Forwards come before gradients if `forward_first` is true. All stages run the microbatches in the same order, and the gradients of a sequence's slices in reverse.
+/// gradients. Forwards come before gradients if `forward_first` is true. All stages run the microbatches in the same
+/// order, and the gradients of a sequence's slices in reverse.
 ///
 /// If ranks wait for each other's memory, operations are missing from the result. A careful dispatcher takes memory
 /// only if the sequences in flight can still be finished in order. Each sequence in flight may use the memory that

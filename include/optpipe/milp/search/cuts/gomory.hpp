@@ -30,6 +30,7 @@ inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_roun
     rows.resize(std::min(rows.size(), with.most_tableau_rows));
     for (const auto& [unused, j] : rows) {
         if (rounding.effort() > last) return;
+        if (!lp.solver().is_basic(j)) continue; // an earlier row has repaired the basis
         const auto slacks = lp.solver().tableau_row(j).slacks;
         std::vector<row_multiplier> multipliers;
         for (std::size_t i = 0; i < slacks.size(); ++i)

@@ -352,7 +352,10 @@ private:
     }
     /// Whether a bound reaches the cutoff within rounding errors.
     [[nodiscard]] bool reaches_cutoff(double bound) const {
-        return std::isfinite(bound) && bound + context_->objective_slack(bound) > results_.cutoff;
+        if (!std::isfinite(bound)) return false;
+        const double slack = context_->objective_slack(bound);
+        // If objectives are multiples of a step, the cutoff is only half of the slack above the best objective left.
+        return bound + (context_->instance->objective_step > slack ? 0.0 : slack) > results_.cutoff;
     }
     [[nodiscard]] std::optional<branching_choice> farthest_from_integral() const {
         std::optional<branching_choice> farthest;
@@ -370,9 +373,9 @@ private:
         return farthest;
     }
 
-    /// Branches when the relaxation has given no point that passes its check. First it halves a domain, then it branches
-    /// where the rejected point is fractional. If neither is possible and `settle_leaf` fails, the node stays unresolved.
-    /// The search's bound stays at or below an unresolved node's bound.
+    /// Branches when the relaxation has given no point that passes its check. First it halves a domain, then it
+    /// branches where the rejected point is fractional. If neither is possible and `settle_leaf` fails, the node stays
+    /// unresolved. The search's bound stays at or below an unresolved node's bound.
     void branch_without_point(node& n, std::vector<node>& open) {
         auto choice = halved_domain();
         if (!choice && unresolved_ > -infinity) choice = fractional_in_rejected_point();
@@ -400,8 +403,8 @@ private:
     }
     [[nodiscard]] std::optional<branching_choice> fractional_in_rejected_point() const {
         const auto choice = farthest_from_integral();
-        const bool is_fractional = choice && std::abs(choice->value - std::round(choice->value)) >
-                                                 context_->instance->tolerances.integrality;
+        const bool is_fractional =
+            choice && std::abs(choice->value - std::round(choice->value)) > context_->instance->tolerances.integrality;
         return is_fractional ? choice : std::nullopt;
     }
     /// Decides a node without free integer variables by a relaxation within the problem's own bounds. Bounds that
@@ -417,7 +420,12 @@ private:
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
         if (status == lp_status::optimal) static_cast<void>(offer(lp_.point()));
         lp_.follow(d);
-        return status == lp_status::infeasible || reaches_cutoff(bound);
+        if (status == lp_status::infeasible) {
+            proof_.build(lp_.solver().infeasibility_ray(), 0.0, results_.cutoff);
+            proof_.normalize(d);
+            return proof_.contradicts(d);
+        }
+        return reaches_cutoff(bound);
     }
     void split(const node& n, const branching_choice& choice, std::vector<node>& open) {
         for (const bool up : {!choice.up_first, choice.up_first}) {
