@@ -1,6 +1,7 @@
 #include "optpipe/planner/partition/division_bound.hpp"
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/io/json_layers.hpp"
 #include "optpipe/planner/partition.hpp"
 #include "optpipe/planner/partition/partition_space.hpp"
 #include "optpipe/planner/plan.hpp"
@@ -333,4 +334,18 @@ TEST_CASE("random layers: no partition has a schedule below the bound") {
     }
     CHECK(raised >= cases / 2);
     CHECK(planned >= cases / 4);
+}
+
+TEST_CASE("an option in which one layer moves its stash takes no transfer of a layer that moves nothing in it") {
+    const auto p = parse_layers(R"({ "format": "optpipe.layers/2", "ranks": 2, "microbatches": 4, "memory_limit": 15,
+        "placements": ["linear"], "together": [[0, 1]], "layers": [
+            { "forward": 10, "backward_input": 10, "backward_weight": 1, "activation": 10, "weight_stash": 0, "storage": [
+                { "name": "keep" }, { "name": "attention", "transfer_size": 10, "offload": 1, "reload": 1 } ] },
+            { "forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1, "weight_stash": 0, "storage": [
+                { "name": "keep" }, { "name": "attention" },
+                { "name": "mlp", "transfer_size": 1, "offload": 100, "reload": 100 } ] },
+            { "forward": 11, "backward_input": 11, "backward_weight": 1, "activation": 0, "weight_stash": 0, "storage": [
+                { "name": "keep" }, { "name": "attention" } ] } ] })",
+                                "layers");
+    CHECK(bound_of(p) <= duration{112}); // the optimum
 }

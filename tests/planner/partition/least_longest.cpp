@@ -46,3 +46,12 @@ TEST_CASE("random pieces: the least longest part is the same as by search") {
                     CHECK(longest(begin, end, parts) == searched(before, begin, end, parts));
     }
 }
+
+TEST_CASE("many pieces: a lower bound in little memory") {
+    std::vector<duration> before;
+    for (std::size_t piece = 0; piece <= 4096; ++piece)
+        before.emplace_back(static_cast<double>(piece));
+    const detail::least_longest longest{before, 64};
+    CHECK(longest(0, 4096, 64) == duration{64});
+    CHECK(longest(0, 10, 4) <= duration{3});
+}

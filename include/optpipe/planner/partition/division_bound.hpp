@@ -57,8 +57,8 @@ public:
     division_bound(const partition_problem& p, const problem& pipeline, const layer_cuts& cuts,
                    const std::vector<duration>& work, bool in_pairs)
         : given_{p}, pipeline_{pipeline}, second_{second_stages_of(pipeline.graph)}, in_pairs_{in_pairs},
-          has_heads_{pipeline.objective != objective_kind::span},
-          has_tails_{has_heads_ && !in_pairs}, prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, before_(1),
+          has_heads_{pipeline.objective != objective_kind::span}, has_tails_{has_heads_ && !in_pairs},
+          prices_{in_pairs ? std::vector<double>{} : prices_of(p)}, moving_{moving_options(p)}, before_(1),
           last_stage_(pipeline.graph.ranks()) {
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto sum = before_.back();
@@ -269,20 +269,37 @@ private:
                 return o.extra_work() + duration{prices_[k] * o.left_on_device().value()};
             });
     }
-    static void add_moved(sums& sum, const storage_list<false>& options) {
+    /// Adds the layer's least transfer. A stage's option has the same name in all of the stage's layers, and a layer
+    /// may move nothing in an option in which another layer moves its stash.
+    void add_moved(sums& sum, const storage_list<false>& options) const {
         auto held = memory_size::unlimited();
         transfer_times least{duration::unlimited(), duration::unlimited()};
+        bool is_moved = false;
         for (const auto& option : options) {
             held = std::min(held, option.held);
-            if (!option.transfer) continue;
-            least.offload = std::min(least.offload, option.transfer->offload);
-            least.reload = std::min(least.reload, option.transfer->reload);
+            is_moved = is_moved || option.transfer;
+            if (std::find(moving_.begin(), moving_.end(), option.name) == moving_.end()) continue;
+            const auto transfer = option.transfer.value_or(transfer_times{});
+            least.offload = std::min(least.offload, transfer.offload);
+            least.reload = std::min(least.reload, transfer.reload);
         }
         sum.held += held;
-        if (least.offload.is_unlimited()) return;
+        if (!is_moved) return;
         sum.offload += least.offload;
         sum.reload += least.reload;
         ++sum.offloading;
+    }
+    using option_names = std::vector<decltype(storage_option::name)>;
+    /// The names of the options in which some layer moves its stash.
+    static option_names moving_options(const partition_problem& p) {
+        option_names names;
+        for (const auto& layer : p.layers) {
+            if (layer.costs.gradients == gradient_kind::none) continue;
+            for (const auto& option : listed_storage(layer))
+                if (option.transfer && std::find(names.begin(), names.end(), option.name) == names.end())
+                    names.push_back(option.name);
+        }
+        return names;
     }
     /// The prices at which two options of a layer cost the same, in ascending order. A price is the time for a unit of
     /// memory. If there are too many prices, only every n-th price is kept.
@@ -722,6 +739,7 @@ private:
     bool has_heads_;
     bool has_tails_;
     std::vector<double> prices_;
+    option_names moving_;
     /// `before_` has, for each number of pieces, the sums over the first pieces. `hops_` has the hops before each
     /// stage.
     std::vector<sums> before_;

@@ -9,13 +9,16 @@
 
 namespace optpipe::detail {
 
-/// For consecutive pieces that are divided into consecutive parts, the least time that the longest part can have.
+/// For consecutive pieces that are divided into consecutive parts, the least time that the longest part can have. If
+/// the table of these times would be large, the mean time of the parts instead.
 class least_longest {
 public:
     least_longest() = default;
     /// `before[i]` is the time of the first i pieces, and never decreases. There are at most `most` parts. O(pieces² ·
-    /// most) time and space.
+    /// most) time and space, unless that is above `most_entries`.
     least_longest(std::vector<duration> before, std::size_t most) : before_{std::move(before)} {
+        constexpr std::size_t most_entries = 1'000'000; // 8 MB; filled in some milliseconds
+        if (before_.size() * (before_.size() + 1) / 2 > most_entries / most) return;
         least_.resize(most);
         for (std::size_t begin = 0; begin < before_.size(); ++begin)
             for (std::size_t part = 0; part < most; ++part)
@@ -25,6 +28,7 @@ public:
     /// The least time of the longest part, if the pieces from `begin` to `end` are divided into `parts` parts. Parts
     /// may be empty. Contract: `begin` is at most `end`, and `parts` is positive and at most `most`.
     [[nodiscard]] duration operator()(std::size_t begin, std::size_t end, std::size_t parts) const {
+        if (least_.empty()) return (before_[end] - before_[begin]) / static_cast<double>(parts);
         return least_[parts - 1][place(begin) + end - begin];
     }
 

@@ -48,7 +48,7 @@ template <class SpaceOf>
     std::vector<std::pair<std::size_t, partition_bound>> some;
     for (std::size_t i = 0; i < pipelines; ++i) {
         const partition_space& space = space_of(i);
-        if (!space.exists()) continue;
+        if (space.is_empty()) continue;
         auto& each = some.emplace_back(i, partition_bound{space}).second;
         const auto part = with.bound_share * static_cast<double>(i + 1) / static_cast<double>(pipelines);
         const stop_check late{options.stop, deadline_after(start, part * limit)};
@@ -150,6 +150,8 @@ private:
         std::optional<seconds> short_limit;
         /// Whether all partitions of the pipeline have been seen.
         bool is_listed = false;
+        /// The least bound of the partitions that aren't planned although schedules may fit in memory.
+        duration unplanned = duration::unlimited();
     };
 
     [[nodiscard]] auto is_late() const {
@@ -213,7 +215,11 @@ private:
         auto& of = pipelines_[pipeline];
         of.seen.insert(layers);
         auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
-        if (!planned) return planned.why();
+        if (!planned) {
+            const auto late = is_late();
+            of.unplanned = std::min(of.unplanned, of.space.bound_of_unplanned(layers, late));
+            return planned.why();
+        }
         if (time_limit_ && !of.short_limit) of.short_limit = time_enough(*planned);
         effort_ += planned->why == plan_end::optimal ? with_.short_work : 1.0;
         planned_.push_back({pipeline, layers, *std::move(planned)});
@@ -255,6 +261,7 @@ private:
         auto least = best_objective();
         for (const auto& each : pipelines_) {
             if (!each.is_listed) return std::min(bound_of_all_.least, least);
+            least = std::min(least, each.unplanned);
             for (const auto& other : each.neighbours)
                 least = std::min(least, other.bound);
         }
@@ -280,7 +287,10 @@ private:
             if (!is_whole) break;
             const auto bound = to.space.bound_of(each, late);
             to.seen.insert(each);
-            if (!bound.is_unlimited()) found.push_back({std::move(each), bound});
+            if (bound.is_unlimited())
+                to.unplanned = std::min(to.unplanned, to.space.bound_of_unplanned(each, late));
+            else
+                found.push_back({std::move(each), bound});
         }
         std::stable_sort(found.begin(), found.end(), [&](const neighbour& a, const neighbour& b) {
             return to.space.rounded(a.bound) < to.space.rounded(b.bound);

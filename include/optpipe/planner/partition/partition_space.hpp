@@ -74,6 +74,8 @@ public:
 
     /// Whether any partition meets the pins.
     [[nodiscard]] bool exists() const { return divisions_.exist(); }
+    /// Whether no partition exists at all, not even one that doesn't cut the layers in their order.
+    [[nodiscard]] bool is_empty() const { return !exists() && divisions_.cuts().are_all(); }
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const { return divisions_.stages_of(each); }
     [[nodiscard]] problem with(const layer_division& each) const {
         return with_layers(given_, index_, stages_of(each));
@@ -162,6 +164,17 @@ public:
     [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
+    }
+    /// A lower bound on the objective of a partition that isn't planned. Unlimited if no schedule fits in memory. With
+    /// a limit on host memory, schedules may fit although `shortage_of` isn't 0.
+    [[nodiscard]] duration bound_of_unplanned(const layer_division& each, stop_check stop) const {
+        const auto p = with(each);
+        const auto slack = tolerance{}.at(p.memory_scale());
+        for (const rank r : p.graph.all_ranks()) {
+            const auto needed = is_plain(p) ? least_memory(p, r).lower_bound : least_memory_of_any(p, r);
+            if (needed > p.memory_limit[r] + slack) return duration::unlimited();
+        }
+        return bounds_of(p, stop).best();
     }
     /// The neighbours with the most even work. Returns at most `most` neighbours. Neighbours in `without` are left out.
     [[nodiscard]] std::vector<layer_division> most_even_neighbours(const layer_division& of,
