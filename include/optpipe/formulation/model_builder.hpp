@@ -315,7 +315,7 @@ private:
         const auto a = no_earlier(first), b = no_later(then);
         return a.op == b.op ? !a.is_end || b.is_end : precedences_.precedes(a.op, b.op);
     }
-    /// Whether a computation lies between `then` and the later `first`.
+    /// Whether `first` is later than `then`, with a computation between them.
     [[nodiscard]] bool is_excluded(event first, event then) const {
         const auto a = no_earlier(then), b = no_later(first);
         if (a.op == b.op) return !a.is_end && b.is_end;

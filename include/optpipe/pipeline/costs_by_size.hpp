@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// The costs of a pipeline for any microbatch size. A step has a fixed number of samples: twice as many microbatches
-/// have half the size.
+/// The costs of a pipeline for any microbatch size. A step has a fixed number of samples, so microbatches
+/// of half the size are twice as many.
 ///
 /// Costs, memory sizes, limits and delays are interpolated linearly between two measured sizes. Values beyond the
 /// measured sizes are extrapolated. No value is negative.

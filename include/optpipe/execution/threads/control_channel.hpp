@@ -104,7 +104,7 @@ static_assert(execution::check_control_channel<control_channel>() && execution::
 /// The control channels of ranks that are threads of one process. Usable with any executor.
 class control_board final : private control_carrier {
 public:
-    /// A rank that cancels reports to `failed`. A failure in `failed` ends every wait.
+    /// `failed` receives the failure of a rank that cancels. A failure in `failed` ends every wait.
     control_board(std::size_t ranks, std::chrono::nanoseconds patience, failure& failed);
     control_board(const control_board&) = delete;
     control_board& operator=(const control_board&) = delete;

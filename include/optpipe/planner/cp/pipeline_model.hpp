@@ -124,8 +124,8 @@ private:
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// If some schedule engages each rank for at most `most`, some such schedule ends by the returned time T. In plain
-    /// problems, T is 2 · `most`: every rank begins before the first rank's first gradient, which starts by `most`. In
-    /// other problems, T is the sum of all durations and delays. With the earliest possible starts, each operation
+    /// problems, T is 2 · `most`: every rank begins before the first rank's first gradient, which starts by `most`. If
+    /// the problem isn't plain, T is the sum of all durations and delays. With the earliest possible starts, each operation
     /// starts at the end of a path that visits no operation twice. The limit `most` only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;

@@ -69,8 +69,8 @@ struct move_parameters {
     std::size_t second_block_min = 1, second_block_max = 4;
     /// Longest time by which `move_ahead` moves an operation ahead, in halves of a mean duration.
     std::size_t most_halves_ahead = 12;
-    /// Chance that an offload begins right after the forward. All other offloads begin later, with fewer than
-    /// `latest_offload` operations in between.
+    /// Chance that an offload begins right after its forward. If not, fewer than `latest_offload` operations come
+    /// between the forward and the offload.
     std::size_t offload_at_once_chance = 60;
     std::size_t latest_offload = 5;
     /// Chance that a reload ends at the gradient's start. All other reloads end earlier, by fewer than
@@ -86,8 +86,8 @@ struct move_parameters {
     std::size_t most_along_stages = 3;
 };
 
-/// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
-/// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
+/// How `local_search` cools and restarts. The unit of temperatures is the mean duration of an operation. A
+/// delay that equals the temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
     /// Number of moves of the first round. The number is a constant, plus a term for each cell. The first round is
     /// short: small problems restart often. Each round is longer than the previous round by the factor `round_growth`.

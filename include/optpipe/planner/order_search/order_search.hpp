@@ -36,8 +36,8 @@ struct order_search_parameters {
     /// temperatures are needed: splitting a pair makes the step longer until its parts are in other pairs. Not tuned.
     double hot_round = 8.0;
     /// First and last temperature of a cold round. If the problem has pairs, every second round is cold, beginning with
-    /// the first round. Searches of 150,000 moves from published schedules found up to 0.4 % shorter steps than with a
-    /// first temperature of 1e-3.
+    /// the first round. Compared with a first temperature of 1e-3, steps are up to 0.4 % shorter (150,000 moves from
+    /// published schedules).
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
     /// Number of moves in a round, from its first to its last temperature. A round has at most `moves` moves. After a

@@ -297,8 +297,8 @@ private:
         flat_.for_each_input(i, cells_[i], [&](id before, double) { mark_[at(before)] = round_; });
     }
     void mark_lanes(const flat_problem::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
-    /// Whether the operation with the facts `f` shares a lane with a marked operation. The lanes of the moved
-    /// operation, which has the facts `moves`, don't count.
+    /// Whether the operation with the facts `f` shares a lane with a marked operation. The lanes of the
+    /// operation that moves don't count.
     bool is_lane_marked(const flat_problem::facts& f, const flat_problem::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;

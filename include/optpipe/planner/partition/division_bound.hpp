@@ -748,7 +748,7 @@ private:
     least_longest longest_gradient_;
     per_rank<stage> last_stage_;
     double fastest_ = 0.0;
-    /// The least time of the first stage's weight gradient, if it may follow the last gradient.
+    /// The least time of a weight gradient of the first stage. 0 if no weight gradient may follow the last gradient.
     duration last_weight_{};
     memory_size slack_{};
 };

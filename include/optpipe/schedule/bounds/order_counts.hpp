@@ -40,8 +40,8 @@ public:
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
-    /// Puts the operations of chain x from k on after the first `least` operations of chain y. Returns whether the call
-    /// adds a new order.
+    /// Puts operation k of chain x, and all later ones, after the first `least` operations of chain y. Returns whether
+    /// the call adds a new order.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_[x] && at(0, x, y, k) < least; ++k)

@@ -118,8 +118,8 @@ private:
 /// Seq1F1B for slices.
 ///
 /// The vocabulary of an output layer may be split over the ranks (a group). With a split vocabulary, the schedule is
-/// the 1F1B of Vocabulary Parallelism (Yeung et al., 2024). F of a shard is its pass S, and B is its pass T. With a
-/// split vocabulary, ranks hold two more microbatches: a microbatch waits twice for all ranks, one period each time.
+/// the 1F1B of Vocabulary Parallelism (Yeung et al., 2024). F of a shard is its pass S, and B is its pass T. A
+/// microbatch then waits for all ranks twice, and each wait takes a period. Ranks hold two more microbatches.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

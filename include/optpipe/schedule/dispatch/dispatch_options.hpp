@@ -27,7 +27,7 @@ struct dispatch_options {
     /// A forward waits for a gradient that arrives within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share (0 to 1) of each rank's stages that always offload, longest-held stashes first.
+    /// Share (0 to 1) of each rank's stages that always offload. Stages that hold their stashes longest come first.
     double offload_share = 0.0;
     /// Number of stashes for which memory is kept free for transfers. Stashes that would take this memory are
     /// offloaded. A negative number means that no memory is kept free.
