@@ -7,9 +7,11 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 namespace optpipe {
@@ -85,14 +87,11 @@ public:
     /// Sets the sequence of each microbatch m to number `list[m]`. Microbatches with the same number are the slices of
     /// one sequence, in order. Contract: the slices of a sequence are consecutive microbatches.
     template <class List> constexpr void set_sequences(const List& list) {
+        OPTPIPE_EXPECT(are_together(list), "microbatches: slices don't follow one another");
         sequence_.clear();
         bool any = false;
-        std::size_t largest = 0; // the microbatch so far with the largest number
         for (std::size_t m = 0; m < list.size(); ++m) {
             const bool continues = m > 0 && list[m] == list[m - 1];
-            const bool is_new = m == 0 || list[largest] < list[m];
-            OPTPIPE_EXPECT(continues || is_new || is_absent(list, m), "microbatches: slices don't follow one another");
-            if (is_new) largest = m;
             any = any || continues;
             const auto number = m == 0 ? std::uint32_t{0} : sequence_[m - 1] + (continues ? 0U : 1U);
             sequence_.push_back(number);
@@ -119,11 +118,13 @@ public:
     friend bool operator==(const basic_microbatch_list&, const basic_microbatch_list&) = default;
 
 private:
-    /// Whether no microbatch before m has the number `list[m]`.
-    template <class List> static constexpr bool is_absent(const List& list, std::size_t m) {
-        for (std::size_t i = 0; i < m; ++i)
-            if (list[i] == list[m]) return false;
-        return true;
+    /// Whether equal numbers follow one another.
+    template <class List> static constexpr bool are_together(const List& list) {
+        bounded_vector<std::remove_cvref_t<decltype(list[0])>, std::size_t{Microbatches}> starts;
+        for (std::size_t m = 0; m < list.size(); ++m)
+            if (m == 0 || list[m] != list[m - 1]) starts.push_back(list[m]);
+        std::sort(starts.begin(), starts.end());
+        return std::adjacent_find(starts.begin(), starts.end()) == starts.end();
     }
     template <class List> constexpr void take_factors(const List& list, std::size_t microbatches) {
         count_ = microbatches;

@@ -79,12 +79,11 @@ schedule short_search(const problem& p, const schedule& start) {
 
 } // namespace
 
-TEST_CASE("from a plan of another draw, a short search comes near to a long one") {
+TEST_CASE("from a plan of another draw, a short search gains more than half of what a long search gains") {
     constexpr std::uint64_t seed = 31;
-    double sum = 0.0;
-    double carried_sum = 0.0;
-    const auto cases = oracle::random_cases(16);
-    for (std::uint64_t i = 0; i < cases; ++i) {
+    double gained_at_once = 0.0; // shares of the start's objective
+    double gained_in_time = 0.0;
+    for (std::uint64_t i = 0; i < 16; ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         random_numbers random{seed * 1'000'003 + i};
@@ -97,13 +96,12 @@ TEST_CASE("from a plan of another draw, a short search comes near to a long one"
         const auto quick = short_search(next, *start);
         CHECK(oracle::judge(next, quick).text() == "");
         CHECK(objective_of(next, quick) <= objective_of(next, *start));
-        const auto reached = objective_of(next, long_search(next));
-        sum += objective_of(next, quick) / reached;
-        carried_sum += objective_of(next, *start) / reached;
+        const auto given = objective_of(next, *start);
+        gained_at_once += 1.0 - objective_of(next, quick) / given;
+        gained_in_time += 1.0 - objective_of(next, long_search(next)) / given;
     }
-    if (cases < 16) return;
-    CHECK(sum / static_cast<double>(cases) < 1.02);
-    CHECK(carried_sum / static_cast<double>(cases) > 1.03); // the search has something to do
+    CHECK(gained_in_time > 0.0);
+    CHECK(gained_at_once > 0.5 * gained_in_time);
 }
 
 TEST_CASE("all microbatches enter in the order of their first operations, slices one after the other") {

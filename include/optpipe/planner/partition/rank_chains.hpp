@@ -40,9 +40,8 @@ public:
         add_operations(stages, count, around);
         for (std::size_t s = 0; s < count; ++s)
             hold(s, 2 * count - 1 - s, stages[s], moved[s]);
-        constexpr double rounding = 1e-11; // as in `chain_system`
         for (const auto length : chains_.length)
-            chains_.time_slack += rounding * static_cast<double>(microbatches) * length;
+            chains_.time_slack += chain_system::relative_time_slack * static_cast<double>(microbatches) * length;
     }
 
     /// Whether propagation doesn't refute that the rank does its work within the objective.

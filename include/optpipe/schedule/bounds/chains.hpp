@@ -69,6 +69,8 @@ struct chain_system {
     /// Slack for comparisons of memory (`memory_slack`) and for comparisons of computed times (`time_slack`).
     double memory_slack = 0.0;
     double time_slack = 0.0;
+    /// `time_slack` as a share of the duration of all operations: more than the rounding errors of a million additions.
+    static constexpr double relative_time_slack = 1e-11;
     std::vector<double> length{};
     std::vector<std::size_t> rank_of{};
     /// Position of a chain among those of its rank.
@@ -102,8 +104,7 @@ template <pipeline_graph Graph> chain_system chain_system::without_chains(const 
     chain_system c;
     c.span = p.objective == objective_kind::span;
     c.memory_slack = tolerance{}.at(p.memory_scale()).value();
-    constexpr double rounding = 1e-11;
-    c.time_slack = rounding * p.serial_time().value();
+    c.time_slack = chain_system::relative_time_slack * p.serial_time().value();
     c.devices.resize(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {
         auto& on = c.devices[r.position()];
