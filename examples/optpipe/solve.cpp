@@ -21,7 +21,8 @@ namespace {
 
 namespace milp = optpipe::milp;
 
-std::string json_number(double value) { return std::isfinite(value) ? optpipe::exact_number(value) : "null"; }
+/// 0 for -0.
+std::string json_number(double value) { return std::isfinite(value) ? optpipe::exact_number(value + 0.0) : "null"; }
 
 /// An unbounded model may have a point, but its objective means nothing.
 bool is_solved(const milp::result& r) { return r.incumbent && !std::holds_alternative<milp::unbounded>(r.why); }

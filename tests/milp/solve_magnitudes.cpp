@@ -313,6 +313,15 @@ TEST_CASE("a coefficient that is nearly a multiple of another counts fully where
     CHECK(status_of(solve(m).why) != "infeasible");
 }
 
+TEST_CASE("a coefficient that is tiny beside another of its row counts where the other variable is 0") {
+    model m;
+    const auto large = m.add_variable(-1.0, 0.0, domain::integer);
+    const auto small = m.add_variable(0.0, 1.0, domain::integer);
+    m.set_objective(-0.86772 * large - 108.909 * small);
+    m.add_row(998430841583.0 * large + 0.445203 * small <= 0.0);
+    check_optimum(m, solve(m), 0.86772 - 108.909);
+}
+
 TEST_CASE("where objectives are multiples of a step, a bound one step lower doesn't end the search") {
     struct known_solution {
         std::vector<double> point;

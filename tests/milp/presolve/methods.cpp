@@ -345,6 +345,24 @@ TEST_CASE("the one row that keeps a column from what it wants is tight") {
     CHECK(run(halves, tight_rows{}).left().row_lower(row{0}) == -infinity);
 }
 
+TEST_CASE("coefficients that are a little off a multiple aren't multiples") {
+    for (const double other : {0.5, 1e12 - 1.0}) {
+        CAPTURE(other);
+        model m;
+        m.add_variable(-1.0, 0.0, domain::integer);
+        m.add_binary();
+        m.add_row(1e12 * x + other * y <= 0);
+        m.set_objective(-1.0 * x - 100 * y); // least at (-1, 1), where the row isn't tight
+        CHECK(run(m, tight_rows{}).found == verdict::unchanged);
+    }
+    model columns;
+    columns.add_binary();
+    columns.add_binary();
+    columns.add_row(1e12 * x + (1e12 + 1.0) * y <= 1e12);
+    columns.set_objective(-1.0 * x - 1.0 * y);
+    CHECK(run(columns, duplicate_columns{}).found == verdict::unchanged);
+}
+
 TEST_CASE("multiples of a row go") {
     auto m = with_reals(2);
     m.add_row(x + 2 * y <= 10);

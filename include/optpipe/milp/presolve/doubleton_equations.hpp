@@ -26,23 +26,23 @@ struct doubleton_equations {
             const bool shorter_first = m.entries(a.column).size() <= m.entries(b.column).size();
             const auto& first = shorter_first ? a : b;
             const auto& second = shorter_first ? b : a;
-            if (can_go(m, r, first, second, slack))
+            if (can_go(m, r, first, second))
                 found.add(substitution(m, r, first, second, slack));
-            else if (can_go(m, r, second, first, slack))
+            else if (can_go(m, r, second, first))
                 found.add(substitution(m, r, second, first, slack));
         }
     }
 
 private:
-    static bool can_go(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
+    static bool can_go(const reducible& m, row r, const term& gone, const term& kept) {
         const double ratio = kept.coefficient / gone.coefficient;
         if (std::abs(ratio) > parameters.largest_ratio || std::abs(ratio) < 1.0 / parameters.largest_ratio)
             return false;
         if (m.entries(gone.column).size() > parameters.longest_doubleton_column) return false;
         if (loses_digits(m, gone.column, m.lower(r) / gone.coefficient)) return false;
         if (!m.is_integer(gone.column)) return true;
-        return m.is_integer(kept.column) && slack.is_integral(ratio) &&
-               slack.is_integral(m.lower(r) / gone.coefficient);
+        return m.is_integer(kept.column) && margins::is_multiple(kept.coefficient, gone.coefficient) &&
+               margins::is_multiple(m.lower(r), gone.coefficient);
     }
 
     /// The error of the divisor `factor`, converted to an error of the dividend. The dividend is `below` or `above`,

@@ -41,11 +41,11 @@ public:
     }
 
     /// Whether (`side` - other terms) / coefficient is always a valid value of the column.
-    static bool stays_integral(const reducible& m, row r, const term& t, double side, const margins& slack) {
+    static bool stays_integral(const reducible& m, row r, const term& t, double side) {
         if (!m.is_integer(t.column)) return true;
         const auto& terms = m.terms(r);
-        return slack.is_integral(side / t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
-                   return m.is_integer(o.column) && slack.is_integral(o.coefficient / t.coefficient);
+        return margins::is_multiple(side, t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
+                   return m.is_integer(o.column) && margins::is_multiple(o.coefficient, t.coefficient);
                });
     }
 
@@ -65,7 +65,7 @@ private:
         for (const auto& t : m.terms(r)) {
             if (best && m.entries(best->column).size() <= m.entries(t.column).size()) continue;
             if (loses_digits(m, t.column, m.lower(r) / t.coefficient)) continue;
-            if (stays_integral(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
+            if (stays_integral(m, r, t, m.lower(r)) && can_go(m, r, t, slack)) best = &t;
         }
         return best;
     }

@@ -24,7 +24,7 @@ struct integer_rows {
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         for (const row r : m.all_rows()) {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
-            const double divisor = common_divisor(m, r, slack);
+            const double divisor = common_divisor(m, r);
             if (divisor == 0.0 || !are_multiples(m, r, divisor, slack)) continue;
             const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor);
             const double lower = divisor * margins::rounded_up(m.lower(r) / divisor, off);
@@ -97,7 +97,7 @@ private:
         }
     }
     /// A common divisor of the row's coefficients; 0 if a column isn't integral or no unit fits.
-    static double common_divisor(const reducible& m, row r, const margins& slack) {
+    static double common_divisor(const reducible& m, row r) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;
         double least = infinity;
@@ -110,8 +110,8 @@ private:
             bool is_multiple = true;
             for (const auto& t : m.terms(r)) {
                 const double multiple = std::abs(t.coefficient) / unit;
-                is_multiple = is_multiple && multiple < parameters.largest_multiple && slack.is_integral(multiple) &&
-                              multiple > 0.5;
+                is_multiple = is_multiple && multiple < parameters.largest_multiple &&
+                              margins::is_multiple(t.coefficient, unit) && multiple > 0.5;
                 if (!is_multiple) break;
                 divisor = std::gcd(divisor, static_cast<std::int64_t>(std::llround(multiple)));
             }

@@ -40,7 +40,7 @@ private:
         const bool is_kept_by_row = grows ? implied.upper <= m.upper(x) + slack.noise_at(m.upper(x))
                                           : implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
         const double side = side_against(m, *lock, grows);
-        if (!is_kept_by_row || !free_columns::stays_integral(m, lock->at, {x, lock->coefficient}, side, slack)) return;
+        if (!is_kept_by_row || !free_columns::stays_integral(m, lock->at, {x, lock->coefficient}, side)) return;
         if (m.terms(lock->at).size() > 2 && !free_columns::can_go(m, lock->at, {x, lock->coefficient}, slack)) return;
         found.add({{bound_row{lock->at, side, side}}, {lock->at}, {x}});
     }
