@@ -1,4 +1,5 @@
 #include "terminal.hpp"
+
 #include <optpipe/core/parse_number.hpp>
 
 #include <sys/ioctl.h>
