@@ -1,8 +1,8 @@
 #pragma once
 
 #include <optpipe/core/error.hpp>
+#include <optpipe/core/parse_number.hpp>
 
-#include <charconv>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -26,11 +26,9 @@ public:
     [[nodiscard]] const std::string& operator[](const std::string& name) const { return values_.at(name); }
     [[nodiscard]] std::size_t number(const std::string& name) const {
         const auto& text = values_.at(name);
-        std::size_t value = 0;
-        const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (code != std::errc{} || end != text.data() + text.size() || value == 0)
-            throw optpipe::error{name + " takes a whole number above 0, not '" + text + "'"};
-        return value;
+        const auto value = optpipe::parse_number<std::size_t>(text);
+        if (!value || *value == 0) throw optpipe::error{name + " takes a whole number above 0, not '" + text + "'"};
+        return *value;
     }
 
 private:

@@ -1,18 +1,17 @@
 #include "changes.hpp"
 
 #include <optpipe/core/error.hpp>
+#include <optpipe/core/parse_number.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/json_tree.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <variant>
 #include <vector>
 
@@ -41,12 +40,11 @@ constexpr const char* usual_form = "must be FIELD=VALUE, as in microbatches=64, 
 /// Removes "[3]" from the start of the text.
 std::size_t take_position(std::string_view& rest, const std::string& text) {
     const auto end = rest.find(']');
-    std::size_t position = 0;
     if (end == std::string_view::npos) refuse_change(text, usual_form);
-    const auto [stopped, failure] = std::from_chars(rest.data() + 1, rest.data() + end, position);
-    if (failure != std::errc{} || stopped != rest.data() + end) refuse_change(text, usual_form);
+    const auto position = optpipe::parse_number<std::size_t>(rest.substr(1, end - 1));
+    if (!position) refuse_change(text, usual_form);
     rest.remove_prefix(end + 1);
-    return position;
+    return *position;
 }
 
 change parse_change(const std::string& text) {

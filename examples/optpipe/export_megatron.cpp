@@ -3,29 +3,26 @@
 #include "schedule_file.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/outcome.hpp>
+#include <optpipe/core/parse_number.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/megatron.hpp>
 
-#include <charconv>
 #include <cstddef>
 #include <iostream>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace program {
 namespace {
 
 std::size_t count_of(std::string_view text, const std::string& whole) {
     constexpr std::size_t most_layers = 100000;
-    std::size_t count = 0;
-    const auto* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, count);
-    if (error != std::errc{} || stop != end || count > most_layers)
+    const auto count = optpipe::parse_number<std::size_t>(text);
+    if (!count || *count > most_layers)
         throw optpipe::error{"--layers: must be numbers up to 100000, as 8, or 7+1 with layers of multi-token "
                              "prediction; is " +
                              optpipe::printable(whole, 60)};
-    return count;
+    return *count;
 }
 
 /// Reads texts such as "8" or "7+1": one for all stages, or one per stage.

@@ -10,6 +10,7 @@
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/parse_number.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/tolerance.hpp"

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace {
@@ -27,7 +28,9 @@ TEST_CASE("threads keep to the concepts") {
 
 TEST_CASE("so do slow links") {
     threads::options how{.patience = 20s};
-    how.copies = threads::limited_copies(4e9, 2e9);
+    how.copies = [](rank, const optpipe::task_label&, std::size_t bytes) {
+        return threads::nanoseconds{static_cast<std::int64_t>(bytes / 2)};
+    };
     how.messages = [](rank, const optpipe::task_label&, std::size_t) { return threads::nanoseconds{200us}; };
     how.transfer = optpipe::transfer_rules<>{2};
     how.transfer.share_link(rank{0}, rank{1});

@@ -81,9 +81,6 @@ private:
     [[nodiscard]] amount restored(cell c) const {
         return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
     }
-    [[nodiscard]] amount offloaded(cell c) const {
-        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored_in(c, o).transfer_size.value(); });
-    }
     /// Memory that I adds at its start, unless it is part of a full backward.
     [[nodiscard]] amount extra(cell c) const {
         return amount_of(c, [](const stage_costs& k, const storage_option& o) {
@@ -105,7 +102,7 @@ private:
             const bool is_present = (y == own && !is_pooled_transfer) || (y != own && add_cell(level, y, at));
             const bool may_be_offloaded = d_.is_pooled() ? y != own || !is_pooled_transfer : y != own && is_present;
             if (y == own && is_pooled_transfer) add_cell(level, y, at);
-            if (may_be_offloaded) level.release(offloaded(y), is_offloaded(y, at), t_.id(role::offload, y));
+            if (may_be_offloaded) level.release(d_.offloaded_size(y), is_offloaded(y, at), t_.id(role::offload, y));
         }
         add_what_is_beside(level, r, at);
         const double limit = (t_.problem().memory_limit[r] + t_.memory_slack()).value();

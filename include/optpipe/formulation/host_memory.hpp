@@ -19,7 +19,7 @@ public:
         for (const rank r : t_.problem().graph.all_ranks()) {
             double all = 0.0;
             for (const cell c : t_.cells_on(r))
-                if (!d_.offloaded(c).is_never()) all += size_of(c).most;
+                if (!d_.offloaded(c).is_never()) all += d_.offloaded_size(c).most;
             const double limit = (t_.problem().host_memory_limit[r] + t_.memory_slack()).value();
             if (all <= limit) continue;
             for (const cell c : t_.cells_on(r))
@@ -28,16 +28,12 @@ public:
     }
 
 private:
-    [[nodiscard]] amount size_of(cell c) const {
-        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored_in(c, o).transfer_size.value(); });
-    }
-
     void add_row(cell own, rank r, double limit, double all) {
         const auto out = [&](cell y) { return t_.id(role::offload, y); };
         memory_level level{d_, family::host_memory, start_of(out(own))};
-        level.hold(size_of(own));
+        level.hold(d_.offloaded_size(own));
         for (const cell y : t_.cells_on(r))
-            if (y != own && !d_.offloaded(y).is_never()) level.hold(size_of(y), is_there(y, own), out(y));
+            if (y != own && !d_.offloaded(y).is_never()) level.hold(d_.offloaded_size(y), is_there(y, own), out(y));
         // The row has no effect if the stash isn't offloaded.
         const double room = all - limit;
         level.total().add(-room).add(room, d_.offloaded(own));

@@ -137,11 +137,13 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The amount's members `least` and `most` only consider
-    /// options that offload.
-    template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
+    /// The memory that an offload moves, or 0. The amount's members `least` and `most` only consider options that
+    /// offload.
+    [[nodiscard]] amount offloaded_size(cell c) const {
         const stage s = t_->stage_of(c);
-        auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
+        auto result = over_options(
+            c, [&](storage_index o) { return t_->stored_in(c, o).transfer_size.value(); },
+            [&](storage_index o) { return t_->stored(s, o).offloads(); });
         result.otherwise_zero = offloaded_[c];
         return result;
     }

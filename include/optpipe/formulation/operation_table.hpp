@@ -39,7 +39,6 @@ public:
     explicit operation_table(optpipe::problem p);
 
     [[nodiscard]] const optpipe::problem& problem() const { return problem_; }
-    [[nodiscard]] std::size_t stages() const { return stages_; }
     [[nodiscard]] std::size_t microbatches() const { return count_; }
     [[nodiscard]] std::size_t ranks() const { return by_rank_.size(); }
     [[nodiscard]] std::size_t cells() const { return stages_ * count_; }

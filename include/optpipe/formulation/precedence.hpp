@@ -55,7 +55,6 @@ public:
     [[nodiscard]] double latest_start(operation_id a) const { return latest_[a] - operations_->length(a); }
     /// Whether a ends no later than b starts, in all schedules within the horizon.
     [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
-    [[nodiscard]] double slack() const { return slack_; }
 
     void limit(operation_id a, double earliest_start, double latest_end) {
         earliest_[a] = std::max(earliest_[a], earliest_start);

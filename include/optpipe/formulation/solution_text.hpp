@@ -7,7 +7,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 namespace optpipe::formulation {
@@ -25,8 +24,8 @@ using named_values = std::map<std::string, double, std::less<>>;
 
 #if OPTPIPE_DEFINES(formulation)
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/parse_number.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
@@ -73,11 +72,9 @@ private:
         return true;
     }
     double number_in(const std::string& text) const {
-        double value = 0.0;
-        const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-            refuse("'" + text.substr(0, longest_word) + "' is no number");
-        return value;
+        const auto value = parse_number<double>(text);
+        if (!value || !std::isfinite(*value)) refuse("'" + text.substr(0, longest_word) + "' is no number");
+        return *value;
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 

@@ -34,12 +34,12 @@ void probe_file(const std::string& path);
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
+#include "optpipe/core/parse_number.hpp"
 #include "optpipe/core/replace_file.hpp"
 #include "optpipe/core/system.hpp"
 #include "optpipe/io/escape.hpp"
 
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -61,10 +61,8 @@ inline std::string reason_of(int error_number) { return std::generic_category().
 inline std::optional<int> inherited_descriptor(std::string_view path) {
     for (const std::string_view prefix : {"/dev/fd/", "/proc/self/fd/"}) {
         if (!path.starts_with(prefix)) continue;
-        int number = -1;
-        const auto digits = path.substr(prefix.size());
-        const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-        if (code == std::errc{} && end == digits.data() + digits.size() && number >= 0) return number;
+        const auto number = parse_number<int>(path.substr(prefix.size()));
+        if (number && *number >= 0) return number;
     }
     return std::nullopt;
 }

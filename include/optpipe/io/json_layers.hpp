@@ -20,6 +20,7 @@ namespace optpipe {
 
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/parse_number.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
@@ -29,7 +30,6 @@ namespace optpipe {
 #include "optpipe/io/limits.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -99,11 +99,8 @@ inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;
     if (!text.starts_with("loop:")) return 0;
-    std::size_t stages = 0;
-    const auto* end = text.data() + text.size();
-    const auto [stopped, failure] = std::from_chars(text.data() + loop.size() + 1, end, stages);
-    const bool is_number = failure == std::errc{} && stopped == end;
-    return is_number && stages <= most_stages ? stages : 0;
+    const auto stages = parse_number<std::size_t>(text.substr(loop.size() + 1)).value_or(0);
+    return stages <= most_stages ? stages : 0;
 }
 
 /// Reads a list with the rank of each stage.

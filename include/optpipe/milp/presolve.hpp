@@ -4,7 +4,6 @@
 #include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve/margins.hpp"
-#include "optpipe/milp/presolve/presolve_count.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -52,7 +51,6 @@ public:
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
     /// For each row of the reduced model, the error of its sides.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
-    [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
     /// Memory in bytes. The number is an estimate.
     [[nodiscard]] std::size_t bytes() const;
@@ -81,7 +79,6 @@ private:
     optpipe::milp::model model_;
     std::vector<double> noise_;
     std::shared_ptr<const presolving::undo_list> undos_;
-    std::vector<presolve_count> counts_;
     std::size_t columns_of_original_;
     std::vector<variable> columns_; ///< for each column of the reduced model, its variable in the original
     std::vector<std::uint32_t> reduced_;
@@ -133,7 +130,7 @@ struct undo_list {
 OPTPIPE_INLINE presolve_result::presolve_result(presolve_status status, const presolving::reducer& r,
                                                 const optpipe::milp::model& original)
     : status_{status}, undos_{std::make_shared<const presolving::undo_list>(presolving::undo_list{r.undos()})},
-      counts_{r.counts()}, columns_of_original_{original.variables()}, reduced_(original.variables(), gone) {
+      columns_of_original_{original.variables()}, reduced_(original.variables(), gone) {
     if (status != presolve_status::infeasible) build(r.state(), original);
 }
 

@@ -176,8 +176,6 @@ public:
             if (!is_left_out(options.without, strategy.name())) strategies_.push_back(std::move(strategy));
     }
 
-    [[nodiscard]] search_state& state() { return state_; }
-
     outcome<plan_result> run() {
         parallel::arena arena{threads_};
         const counted_threads counted{arena, options_.processor};

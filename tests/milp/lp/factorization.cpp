@@ -75,7 +75,7 @@ bool lists_its_nonzeros(const work_vector& v) {
     auto listed = v.index;
     std::sort(listed.begin(), listed.end());
     std::vector<int> nonzeros;
-    for (std::size_t i = 0; i < v.size(); ++i)
+    for (std::size_t i = 0; i < v.value.size(); ++i)
         if (v.value[i] != 0.0) nonzeros.push_back(static_cast<int>(i));
     return listed == nonzeros;
 }

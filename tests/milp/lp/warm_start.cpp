@@ -20,9 +20,6 @@ namespace {
 simplex_options random_options(random_numbers& random) {
     simplex_options o;
     o.scaling = random.chance(80);
-    o.crash = random.chance(20);
-    o.pricing = random.chance(60) ? pricing_rule::steepest_edge
-                                  : (random.chance(50) ? pricing_rule::devex : pricing_rule::dantzig);
     if (random.chance(20)) o.updates = 3;
     return o;
 }

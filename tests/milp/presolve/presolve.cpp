@@ -15,6 +15,8 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,14 +75,37 @@ template <class Visit> void for_each_point(const model& m, Visit visit) {
 TEST_CASE("the presolved model has the optimum of the original, and solutions are restored") {
     constexpr std::uint64_t seeds = 3000;
     MESSAGE("seeds 1 to " << seeds);
-    std::map<std::string, std::size_t> applied;
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         const auto m = oracle::random_model(seed, shapes[seed % std::size(shapes)]);
-        const auto p = presolve(m);
-        const auto wrong = disagreement(m, p);
+        const auto wrong = disagreement(m, presolve(m));
         CHECK_MESSAGE(wrong.empty(), "seed " << seed << ": " << wrong);
-        for (const auto& count : p.counts())
-            applied[std::string{count.method}] += count.applied;
+    }
+}
+
+TEST_CASE("random models have something for every method") {
+    using namespace presolving;
+    std::map<std::string_view, std::size_t> applied;
+    const auto run_all = [&](reducer& r, const auto&... methods) {
+        bool goes_on = true;
+        const auto run = [&](const auto& method) {
+            if (!goes_on) return;
+            const auto v = r.run(method);
+            applied[std::decay_t<decltype(method)>::name] += v == verdict::applied ? 1 : 0;
+            goes_on = v == verdict::applied || v == verdict::unchanged;
+        };
+        (run(methods), ...);
+        return goes_on;
+    };
+    constexpr int rounds = 5;
+    for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+        const auto m = oracle::random_model(seed, shapes[seed % std::size(shapes)]);
+        reducer r{m, margins{}};
+        bool goes_on = !r.is_infeasible();
+        for (int round = 0; round < rounds && goes_on; ++round)
+            goes_on = run_all(r, redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{},
+                              doubleton_equations{}, singleton_columns{true, true}, dual_fixing{}, tight_rows{},
+                              free_columns{}, duplicate_rows{}, duplicate_columns{}, coefficient_tightening{},
+                              dominated_columns{}, probing{}, clique_merging{});
     }
     CHECK(applied.size() == 15);
     for (const auto& of_method : applied)
@@ -237,7 +262,6 @@ TEST_CASE("presolve stops when it is told to, and what it has by then is right")
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         const auto m = oracle::random_model(seed);
         const auto p = presolve(m, options);
-        CHECK(p.counts().empty());
         CHECK(disagreement(m, p).empty());
     }
     options.deadline = std::chrono::steady_clock::time_point::max();

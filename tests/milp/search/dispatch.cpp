@@ -94,11 +94,11 @@ private:
     std::vector<std::vector<visit>> jobs_;
 };
 
-std::optional<std::vector<double>> point_of(const conflict_search& s, const problem& p, search_outcome outcome) {
+std::optional<std::vector<double>> point_of(conflict_search& s, const problem& p, search_outcome outcome) {
     if (outcome != search_outcome::point) return std::nullopt;
     std::vector<double> values;
     for (std::size_t j = 0; j < p.columns(); ++j)
-        values.push_back(s.bounds().lower(j));
+        values.push_back(s.engine().bounds().lower(j));
     return values;
 }
 

@@ -58,22 +58,20 @@ class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// Polls until one of the handles is ready, the deadline has passed, or `most` has elapsed. Returns whether a
-    /// handle is ready.
-    [[nodiscard]] bool any_ready(std::span<pollfd> handles,
-                                 std::chrono::milliseconds most = std::chrono::hours{24}) const {
+    /// Polls until one of the handles is ready, or the deadline has passed. Returns whether a handle is ready.
+    [[nodiscard]] bool any_ready(std::span<pollfd> handles) const {
         for (;;) {
             const auto left =
                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-            const auto wait = std::clamp<long long>(std::min(left, most).count(), 0, std::numeric_limits<int>::max());
+            const auto wait = std::clamp<long long>(left.count(), 0, std::numeric_limits<int>::max());
             const int answer = ::poll(handles.data(), handles.size(), static_cast<int>(wait));
             if (answer < 0 && errno == EINTR) continue;
             return answer > 0;
         }
     }
-    [[nodiscard]] bool ready(int handle, short events, std::chrono::milliseconds most = std::chrono::hours{24}) const {
+    [[nodiscard]] bool ready(int handle, short events) const {
         pollfd asked{handle, events, 0};
-        return any_ready({&asked, 1}, most);
+        return any_ready({&asked, 1});
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
     /// The earlier of this deadline and `most` from now.
@@ -134,7 +132,7 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     if (!peer) return peer;
     peer.unblock();
     if (::connect(peer.get(), to.ai_addr, to.ai_addrlen) != 0) {
-        if (errno != EINPROGRESS || !patience.ready(peer.get(), POLLOUT, most)) return socket_handle{};
+        if (errno != EINPROGRESS || !patience.at_most(most).ready(peer.get(), POLLOUT)) return socket_handle{};
         int status = 0;
         socklen_t size = sizeof status;
         const int asked = ::getsockopt(peer.get(), SOL_SOCKET, SO_ERROR, &status, &size);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/core/parse_number.hpp"
 #include "optpipe/execution/mpi/communicator.hpp"
 #include "optpipe/execution/mpi/error.hpp"
 #include "optpipe/execution/mpi/outgoing_texts.hpp"
@@ -8,13 +9,11 @@
 #include <mpi.h>
 
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace optpipe::mpi {
 
@@ -44,12 +43,9 @@ struct notice {
         const auto first = text.find('\n');
         const auto second = first == text.npos ? first : text.find('\n', first + 1);
         if (second == text.npos) throw optpipe::error{"mpi: a notice that can't be read"};
-        std::uint32_t where = 0;
-        const auto number = text.substr(1, first - 1);
-        const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), where);
-        if (failed != std::errc{} || end != number.data() + number.size())
-            throw optpipe::error{"mpi: a notice that can't be read"};
-        return {static_cast<kind_type>(text.front()), optpipe::rank{where},
+        const auto where = parse_number<std::uint32_t>(text.substr(1, first - 1));
+        if (!where) throw optpipe::error{"mpi: a notice that can't be read"};
+        return {static_cast<kind_type>(text.front()), optpipe::rank{*where},
                 std::string{text.substr(first + 1, second - first - 1)}, std::string{text.substr(second + 1)}};
     }
 };

@@ -50,17 +50,10 @@ struct options {
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Copies over links with limited rates in bytes per second. `out_per_second` is the rate to the host, and
-/// `in_per_second` is the rate from the host.
-[[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
-
 } // namespace optpipe::threads
 
 #if OPTPIPE_DEFINES(execution)
 #include "optpipe/program/planned_message.hpp"
-
-#include <cstdint>
-#include <limits>
 
 namespace optpipe::threads {
 
@@ -71,13 +64,6 @@ OPTPIPE_INLINE copy_time planned_copies(const problem& p, clock_time unit) {
 OPTPIPE_INLINE message_time planned_messages(const problem& p, clock_time unit) {
     return
         [p, unit](rank, const task_label& sent, std::size_t) { return on_clock(planned_message_time(p, sent), unit); };
-}
-
-OPTPIPE_INLINE copy_time limited_copies(double out_per_second, double in_per_second) {
-    return [=](rank, const task_label& what, std::size_t bytes) {
-        const auto rate = what.op.kind == operation_kind::offload ? out_per_second : in_per_second;
-        return nanoseconds{static_cast<std::int64_t>(1e9 * static_cast<double>(bytes) / rate)};
-    };
 }
 
 } // namespace optpipe::threads

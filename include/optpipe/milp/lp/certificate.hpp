@@ -97,10 +97,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;
-    for (std::size_t j = 0; j < program.columns(); ++j)
-        if (program.column_lower[j] > program.column_upper[j]) return true;
-    for (std::size_t i = 0; i < program.rows(); ++i)
-        if (program.row_lower[i] > program.row_upper[i]) return true;
+    if (program.has_crossed_bounds()) return true;
     double most = 0.0;
     for (const double y : multipliers)
         most = std::max(most, std::abs(y));

@@ -21,8 +21,7 @@ namespace optpipe::milp::lp {
 template <class Interrupt> class dual_method {
 public:
     dual_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
-        : t_{t}, settings_{settings}, random_{random}, interrupt_{interrupt}, pricing_{t, settings.pricing,
-                                                                                       settings.primal_tolerance} {
+        : t_{t}, settings_{settings}, random_{random}, interrupt_{interrupt}, pricing_{t, settings.primal_tolerance} {
         for (auto* v : {&rho_, &partial_, &column_, &spike_, &tau_, &flips_})
             v->resize(t.head.size());
         row_.resize(at(t.program.variables()));
@@ -173,10 +172,8 @@ private:
         const double bound = side_ > 0.0 ? t_.upper[at(leaving)] : t_.lower[at(leaving)];
         const double pivot = column_[row];
         update_reduced_costs(entering, leaving);
-        if (pricing_.needs_inverse_of_row()) {
-            tau_.copy(rho_);
-            t_.factors.forward_values(tau_, t_.weight_density);
-        }
+        tau_.copy(rho_);
+        t_.factors.forward_values(tau_, t_.weight_density);
         pricing_.update(row, column_, tau_);
 
         const double step_length = (t_.value[at(leaving)] - bound) / pivot;

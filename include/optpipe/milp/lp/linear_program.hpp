@@ -23,6 +23,14 @@ struct linear_program {
 
     [[nodiscard]] std::size_t rows() const { return row_lower.size(); }
     [[nodiscard]] std::size_t columns() const { return cost.size(); }
+    /// Whether a lower bound is above its upper bound.
+    [[nodiscard]] bool has_crossed_bounds() const {
+        for (std::size_t j = 0; j < columns(); ++j)
+            if (column_lower[j] > column_upper[j]) return true;
+        for (std::size_t i = 0; i < rows(); ++i)
+            if (row_lower[i] > row_upper[i]) return true;
+        return false;
+    }
     [[nodiscard]] std::size_t bytes() const {
         const auto entries = static_cast<std::size_t>(matrix.nonZeros());
         return entries * (sizeof(double) + sizeof(int)) +

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 
 namespace optpipe::milp::lp {
 
@@ -17,13 +17,12 @@ enum class method_end : unsigned char {
 
 /// How careful the methods are. If a result fails its check, the next attempt is more careful.
 struct method_settings {
-    pricing_rule pricing = pricing_rule::steepest_edge;
-    double primal_tolerance = 1e-9;
-    double dual_tolerance = 1e-9;
+    double primal_tolerance = parameters.primal_tolerance;
+    double dual_tolerance = parameters.dual_tolerance;
     int updates = 100;
     bool perturb = true;
     /// The least violation that proves infeasibility; see `verify_infeasible`.
-    double least_proof = 1e-9;
+    double least_proof = parameters.primal_tolerance;
 };
 
 } // namespace optpipe::milp::lp

@@ -10,20 +10,8 @@
 
 namespace optpipe::milp {
 
-/// The rule that chooses the leaving row.
-enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
-
 struct simplex_options {
-    pricing_rule pricing = pricing_rule::steepest_edge;
     bool scaling = true;
-    /// Whether to start from a triangular basis without the slacks of equality rows. If false, all slacks are basic at
-    /// the start.
-    bool crash = false;
-    /// Largest excess over a bound, and largest reduced cost of the wrong sign, in scaled terms.
-    double primal_tolerance = 1e-9;
-    double dual_tolerance = 1e-9;
-    /// The largest violation of a bound or of optimality in a reported result, measured in the original program.
-    double accepted_violation = 1e-7;
     /// Number of basis exchanges between two factorizations.
     int updates = 100;
     std::uint64_t seed = 1;

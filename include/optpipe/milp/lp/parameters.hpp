@@ -9,6 +9,14 @@ namespace optpipe::milp::lp {
 /// Parameters of the simplex methods. The parameters trade accuracy against the number of iterations. The values are
 /// close to those in the cited papers, and aren't tuned. Magnitudes are in scaled terms.
 struct simplex_parameters {
+    // Tolerances.
+
+    /// Largest excess over a bound, and largest reduced cost of the wrong sign.
+    double primal_tolerance = 1e-9;
+    double dual_tolerance = 1e-9;
+    /// The largest violation of a bound or of optimality in a reported result, measured in the original program.
+    double accepted_violation = 1e-7;
+
     // Pivots.
 
     /// The dual method's least pivot after few, some, and many updates of the factors. Each update adds to the factors'
@@ -62,8 +70,6 @@ struct simplex_parameters {
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;
-    /// Least pivot of the triangular basis, as a share (0 to 1) of its column's largest coefficient.
-    double stable_share = 0.01;
 
     // Parameters for sparsity (Hall and McKinnon, 2005). Densities are shares of nonzeros (0 to 1).
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "optpipe/milp/lp/options.hpp"
 #include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
@@ -13,10 +12,10 @@
 namespace optpipe::milp::lp {
 
 /// Chooses the row that leaves the basis in the dual simplex method. The row with the largest violation² / weight is
-/// chosen. Weights follow dual steepest edge (Forrest and Goldfarb, 1992) or devex (Harris, 1973), or are 1.
+/// chosen. Weights follow dual steepest edge (Forrest and Goldfarb, 1992).
 class dual_pricing {
 public:
-    dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
+    dual_pricing(tableau& t, double tolerance) : t_{t}, tolerance_{tolerance} {}
 
     /// The amount by which a row's basic variable violates its bounds. The amount is positive above the upper bound,
     /// negative below the lower bound, and 0 within the tolerance.
@@ -50,35 +49,25 @@ public:
     /// Replaces a weight by the true weight from the row of the inverse. Returns false if the stored weight was too
     /// wrong to keep the row.
     bool correct(int row, const work_vector& rho) {
-        if (rule_ != pricing_rule::steepest_edge) return true;
         const double stored = t_.weight[at(row)];
         t_.weight[at(row)] = std::max(rho.square(), parameters.least_weight);
         return stored >= parameters.acceptable_weight * t_.weight[at(row)];
     }
-    [[nodiscard]] bool needs_inverse_of_row() const { return rule_ == pricing_rule::steepest_edge; }
-
-    /// `column` is B^-1 times the entering column. `tau` is B^-1 times the row of the inverse; only steepest edge needs
-    /// `tau`.
+    /// `column` is B^-1 times the entering column. `tau` is B^-1 times the row of the inverse.
     void update(int row, const work_vector& column, const work_vector& tau) {
-        if (rule_ == pricing_rule::dantzig) return;
         const double pivot = column[row];
         const double reference = t_.weight[at(row)];
         for (const int i : column.index) {
             if (i == row) continue;
             const double ratio = column[i] / pivot;
             double& w = t_.weight[at(i)];
-            if (rule_ == pricing_rule::devex)
-                w = std::max(w, ratio * ratio * reference);
-            else
-                w = std::max(w + ratio * (ratio * reference - 2.0 * tau[i]), parameters.least_weight);
+            w = std::max(w + ratio * (ratio * reference - 2.0 * tau[i]), parameters.least_weight);
         }
-        const double own = reference / (pivot * pivot);
-        t_.weight[at(row)] = std::max(own, rule_ == pricing_rule::devex ? 1.0 : parameters.least_weight);
+        t_.weight[at(row)] = std::max(reference / (pivot * pivot), parameters.least_weight);
     }
 
 private:
     tableau& t_;
-    pricing_rule rule_;
     double tolerance_;
     std::vector<double> square_;
 };

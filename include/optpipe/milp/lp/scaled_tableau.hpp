@@ -2,7 +2,6 @@
 
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
-#include "optpipe/milp/lp/crash.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 #include "optpipe/milp/lp/scaling.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
@@ -47,8 +46,8 @@ public:
     /// Adds the new columns at the end of the program. The new columns are nonbasic and the row scales stay, so the
     /// factors stay valid.
     void append_columns(const linear_program& program);
-    /// Makes all slacks basic, or starts from a triangular basis if `crash` is true.
-    void reset_basis(const linear_program& program, bool crash);
+    /// Makes all slacks basic.
+    void reset_basis();
     /// Rebuilds the basis from the statuses of `t`. If too many variables are basic, some leave the basis. If too few
     /// variables are basic, slacks are added. Variables that stay basic keep their weights.
     void complete_basis();
@@ -177,10 +176,9 @@ inline void scaled_tableau::append_columns(const linear_program& program) {
     t.restore_costs();
 }
 
-inline void scaled_tableau::reset_basis(const linear_program& program, bool crash) {
+inline void scaled_tableau::reset_basis() {
     t.status.assign(columns() + rows(), basis_status::free_at_zero);
     std::fill(t.status.begin() + static_cast<std::ptrdiff_t>(columns()), t.status.end(), basis_status::basic);
-    if (crash) triangular_crash(program, t);
     t.weight.assign(rows(), 1.0);
     t.head.clear();
     complete_basis();

@@ -108,7 +108,7 @@ inline simplex::simplex(linear_program program, simplex_options options)
                        program_.matrix.cols() == static_cast<Eigen::Index>(columns()),
                    "the parts of a linear program must have matching sizes");
     scaled_.load(program_, options_.scaling);
-    scaled_.reset_basis(program_, options_.crash);
+    scaled_.reset_basis();
     found_.point.primal.assign(columns(), 0.0);
     found_.point.duals.assign(rows(), 0.0);
     lp::complete(program_, found_.point);

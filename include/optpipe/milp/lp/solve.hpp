@@ -44,7 +44,6 @@ public:
     lp_status run();
 
 private:
-    [[nodiscard]] bool has_crossed_bounds() const;
     [[nodiscard]] method_settings settings(int attempt) const;
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
@@ -82,7 +81,7 @@ inline lp_status solve_run::run() {
     found_.infeasibility_ray.assign(program_.rows(), 0.0);
     found_.unbounded_ray.assign(program_.columns(), 0.0);
     next_cutoff_check_ = limits_.cutoff;
-    if (has_crossed_bounds()) return lp_status::infeasible;
+    if (program_.has_crossed_bounds()) return lp_status::infeasible;
     const auto rules = s_.t.rules;
     std::optional<lp_status> result;
     for (int a = 0; a < parameters.attempts && !result; ++a) {
@@ -94,21 +93,8 @@ inline lp_status solve_run::run() {
     return result.value_or(lp_status::numerical_trouble);
 }
 
-inline bool solve_run::has_crossed_bounds() const {
-    for (std::size_t j = 0; j < program_.columns(); ++j)
-        if (program_.column_lower[j] > program_.column_upper[j]) return true;
-    for (std::size_t i = 0; i < program_.rows(); ++i)
-        if (program_.row_lower[i] > program_.row_upper[i]) return true;
-    return false;
-}
-
 inline method_settings solve_run::settings(int attempt) const {
-    method_settings s{.pricing = options_.pricing,
-                      .primal_tolerance = options_.primal_tolerance,
-                      .dual_tolerance = options_.dual_tolerance,
-                      .updates = options_.updates,
-                      .least_proof = options_.primal_tolerance};
-    s.perturb = attempt != 1;
+    method_settings s{.updates = options_.updates, .perturb = attempt != 1};
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
     // Infeasibility within the tolerance may be reported either way, but always needs a proof.
@@ -123,9 +109,8 @@ inline void solve_run::prepare(int attempt) {
     if (attempt >= parameters.attempt_with_firm_pivots) s_.t.rules.threshold = parameters.firm_threshold;
     if (attempt == parameters.attempt_without_scaling) {
         s_.load(program_, false);
-        s_.reset_basis(program_, false);
+        s_.reset_basis();
     }
-    if (options_.pricing != pricing_rule::steepest_edge) std::fill(s_.t.weight.begin(), s_.t.weight.end(), 1.0);
     start_round();
     if (!s_.is_factorized()) s_.factorize();
     spent_in_attempt_ = 0;
@@ -270,10 +255,10 @@ inline bool solve_run::claims_infeasible(std::vector<double> multipliers, double
 
 inline bool solve_run::claims_unbounded(const std::vector<double>& ray) {
     extract();
-    if (!is_primal_feasible(program_, found_.point, options_.accepted_violation)) return false;
+    if (!is_primal_feasible(program_, found_.point, parameters.accepted_violation)) return false;
     const refined_ray refined{s_.t, ray, random_};
     auto direction = s_.unscaled_direction(refined.rates());
-    if (!refined.proves_unboundedness() || !verify_unbounded(program_, direction, options_.dual_tolerance))
+    if (!refined.proves_unboundedness() || !verify_unbounded(program_, direction, parameters.dual_tolerance))
         return false;
     found_.unbounded_ray = std::move(direction);
     return true;
@@ -282,8 +267,8 @@ inline bool solve_run::claims_unbounded(const std::vector<double>& ray) {
 inline bool solve_run::claims_optimal() {
     extract();
     found_.objective = found_.point.objective;
-    return is_primal_feasible(program_, found_.point, options_.accepted_violation) &&
-           is_dual_feasible(program_, found_.point, options_.accepted_violation);
+    return is_primal_feasible(program_, found_.point, parameters.accepted_violation) &&
+           is_dual_feasible(program_, found_.point, parameters.accepted_violation);
 }
 
 inline void solve_run::extract() {

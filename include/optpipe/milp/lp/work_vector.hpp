@@ -20,7 +20,6 @@ public:
         index.clear();
         index.reserve(size);
     }
-    [[nodiscard]] std::size_t size() const { return value.size(); }
     [[nodiscard]] double operator[](int i) const { return value[static_cast<std::size_t>(i)]; }
 
     void clear() {

@@ -44,12 +44,6 @@ public:
     [[nodiscard]] double upper(variable x) const { return upper_[x.position()]; }
     [[nodiscard]] std::span<const variable> changed() const { return changed_; }
     [[nodiscard]] bool has_changed(variable x) const { return was_changed_[x.position()]; }
-    [[nodiscard]] activity_range activity(row r) const {
-        activity_range range;
-        for (const auto& t : m_->terms(r))
-            range.add(t.coefficient, lower(t.column), upper(t.column));
-        return range;
-    }
     /// The number of terms examined.
     [[nodiscard]] std::size_t work() const { return work_; }
 

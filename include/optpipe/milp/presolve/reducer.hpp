@@ -1,7 +1,6 @@
 #pragma once
 
 #include "optpipe/milp/model.hpp"
-#include "optpipe/milp/presolve/presolve_count.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -9,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -35,51 +35,27 @@ public:
 
     [[nodiscard]] const reducible& state() const { return m_; }
     [[nodiscard]] const std::vector<undo>& undos() const { return undos_; }
-    [[nodiscard]] const std::vector<presolve_count>& counts() const { return counts_; }
     /// Whether the bounds of a single column or row already contradict each other.
     [[nodiscard]] bool is_infeasible() const { return is_infeasible_; }
 
     template <class Method> verdict run(const Method& method) {
-        auto& progress = progress_of(Method::name);
+        auto& seen = seen_[Method::name];
         proposal_list found;
         m_.normalize();
-        method(m_, progress.seen, slack_, found);
+        method(m_, seen, slack_, found);
         m_.tick();
-        progress.seen = m_.now();
-        auto& count = counts_[progress.count];
-        const auto gone_before = gone_;
+        seen = m_.now();
         verdict result = verdict::unchanged;
         for (const auto& p : found.proposals()) {
             const auto v = apply(p);
             if (v == verdict::unchanged) continue;
-            ++count.applied;
             result = v;
             if (v != verdict::applied) break;
         }
-        count.rows += gone_.rows - gone_before.rows;
-        count.columns += gone_.columns - gone_before.columns;
         return result;
     }
 
 private:
-    struct method_progress {
-        std::string_view name;
-        std::uint32_t seen = 0; ///< changes after this time are new to the method
-        std::size_t count = 0;
-    };
-    struct gone_counts {
-        std::size_t rows = 0;
-        std::size_t columns = 0;
-    };
-
-    method_progress& progress_of(std::string_view name) {
-        const auto found =
-            std::find_if(progress_.begin(), progress_.end(), [&](const auto& p) { return p.name == name; });
-        if (found != progress_.end()) return *found;
-        counts_.push_back({name, 0, 0, 0});
-        return progress_.emplace_back(method_progress{name, 0, counts_.size() - 1});
-    }
-
     verdict apply(const proposal& p) {
         const auto now = m_.now();
         const auto is_lost = [&](auto item) { return !m_.has(item) || m_.has_changed(item, now); };
@@ -140,24 +116,16 @@ private:
         return m_.is_integer(x) ? std::round(lower) : std::clamp(lower, m_.lower(x), std::max(m_.lower(x), upper));
     }
 
-    verdict apply(const fix_column& f) { return leave(f); }
-    verdict apply(const absorb_column& a) { return leave(a); }
-    verdict apply(const merge_columns& c) { return leave(c); }
-    verdict apply(const substitute_column& s) { return leave(s); }
-    verdict apply(const release_column& r) {
-        for (const auto& e : m_.entries(r.x))
-            if (m_.has(e.at)) ++gone_.rows;
-        return leave(r);
-    }
-    template <class Reduction> verdict leave(const Reduction& r) {
+    /// Applies a reduction that removes a column.
+    template <class Reduction>
+    requires requires { typename Reduction::undo; }
+    verdict apply(const Reduction& r) {
         undos_.emplace_back(std::in_place_type<typename Reduction::undo>, r.apply(m_));
-        ++gone_.columns;
         return verdict::applied;
     }
 
     verdict apply(const remove_row& r) {
         r.apply(m_);
-        ++gone_.rows;
         return verdict::applied;
     }
     verdict apply(const bound_row& b) {
@@ -181,9 +149,8 @@ private:
     reducible m_;
     margins slack_;
     std::vector<undo> undos_;
-    std::vector<presolve_count> counts_;
-    std::vector<method_progress> progress_;
-    gone_counts gone_;
+    /// For each method, the time of its last run. Later changes are new to the method.
+    std::map<std::string_view, std::uint32_t> seen_;
     bool is_infeasible_ = false;
 };
 

@@ -35,6 +35,14 @@ struct sparse_row {
     double upper = infinity;
 };
 
+/// The memory of rows or cuts, including their entries.
+template <class Row> [[nodiscard]] std::size_t bytes_of_rows(const std::vector<Row>& rows) {
+    std::size_t sum = bytes_of(rows);
+    for (const auto& r : rows)
+        sum += bytes_of(r.entries);
+    return sum;
+}
+
 /// A model in the form that the search uses. The objective is minimized, names are absent, and all rows share one
 /// array. Columns may have other units than in the model (`unit`).
 struct problem {

@@ -5,8 +5,6 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <concepts>
-
 namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule of a problem with pairs. The result is at least the lower
@@ -17,12 +15,6 @@ namespace optpipe {
 ///
 /// `stop` is polled before the linear program is solved. After a stop, the result is `known`.
 [[nodiscard]] duration pair_area_bound(const problem& p, duration known, stop_check stop = {});
-/// `pair_area_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    pair_area_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}) {
-    return pair_area_bound(to_problem(p), known, stop);
-}
 
 } // namespace optpipe
 

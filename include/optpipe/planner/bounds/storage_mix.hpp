@@ -5,8 +5,6 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <concepts>
-
 namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule. The result is at least `known`. There is one linear program
@@ -17,12 +15,6 @@ namespace optpipe {
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
 [[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {}, double work = 1.5e8);
-/// `storage_mix_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    storage_mix_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = 1.5e8) {
-    return storage_mix_bound(to_problem(p), known, stop, work);
-}
 
 } // namespace optpipe
 

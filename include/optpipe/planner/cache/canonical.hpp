@@ -28,7 +28,6 @@ struct canonical_option {
         return {held, transfer_size, recompute, backward_extra, offload, reload};
     }
     [[nodiscard]] constexpr bool offloads() const { return offload < std::numeric_limits<double>::infinity(); }
-    [[nodiscard]] constexpr bool recomputes() const { return recompute > 0.0; }
     [[nodiscard]] constexpr double left_on_device() const { return held - transfer_size; }
     friend constexpr auto operator<=>(const canonical_option&, const canonical_option&) = default;
 };

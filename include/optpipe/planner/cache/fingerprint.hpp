@@ -19,7 +19,6 @@ public:
         for (unsigned shift = 0; shift < bits; shift += 8)
             value_ = (value_ ^ ((number >> shift) & 0xffU)) * 0x100000001b3U;
     }
-    [[nodiscard]] std::uint64_t value() const { return value_; }
     [[nodiscard]] std::string text() const {
         constexpr std::string_view digits = "0123456789abcdef";
         std::string result;

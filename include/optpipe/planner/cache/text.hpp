@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/format.hpp"
+#include "optpipe/core/parse_number.hpp"
 #include "optpipe/pipeline/storage.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/entry.hpp"
@@ -8,14 +9,12 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -86,11 +85,8 @@ inline std::optional<operation> parse_cache_word(std::string_view word, const ca
     if (op) op->is_paired = is_paired;
     if (!op || op->stage.position() >= of.stages || op->microbatch.position() >= of.microbatches) return std::nullopt;
     if (colon == word.size()) return op;
-    const auto* const end = word.data() + word.size();
-    const auto [stop, status] = std::from_chars(word.data() + colon + 1, end, op->storage);
-    const bool is_option = status == std::errc{} && stop == end && op->storage > 0 &&
-                           op->storage < of.storage[op->stage.position()].size();
-    return is_option ? op : std::nullopt;
+    op->storage = parse_number<storage_index>(word.substr(colon + 1)).value_or(0);
+    return op->storage > 0 && op->storage < of.storage[op->stage.position()].size() ? op : std::nullopt;
 }
 
 inline std::string with_checksum(std::string block) {
@@ -124,18 +120,14 @@ public:
     }
     /// Reads a nonnegative number, which may be infinite.
     double number(std::string_view word) {
-        double value = 0.0;
-        const auto* const end = word.data() + word.size();
-        const auto [stop, status] = std::from_chars(word.data(), end, value);
-        if (status != std::errc{} || stop != end || !(value >= 0.0)) fail();
-        return value;
+        const auto value = parse_number<double>(word);
+        if (!value || !(*value >= 0.0)) fail();
+        return value.value_or(0.0);
     }
     std::size_t count(std::string_view word) {
-        std::size_t value = 0;
-        const auto* const end = word.data() + word.size();
-        const auto [stop, status] = std::from_chars(word.data(), end, value);
-        if (status != std::errc{} || stop != end) fail();
-        return value;
+        const auto value = parse_number<std::size_t>(word);
+        if (!value) fail();
+        return value.value_or(0);
     }
     std::vector<double> numbers(std::string_view name) {
         std::vector<double> values;

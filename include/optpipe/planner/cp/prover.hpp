@@ -22,7 +22,6 @@ public:
     /// Shares clauses with other provers of the same problem and form. `pool` must outlive this prover.
     void share(clause_pool& pool) { solver_.share(pool); }
 
-    [[nodiscard]] const pipeline_model& model() const { return *model_; }
     [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
     [[nodiscard]] std::size_t steps() const { return solver_.steps(); }
 

@@ -21,8 +21,8 @@ struct partition_plan {
     /// The pipeline with the layers of the partition (`with_layers`). `planned` is the plan of this pipeline.
     problem pipeline{};
     plan_result planned{};
-    /// A lower bound on the objectives of all partitions (`partition_space::bound`). If all partitions were considered,
-    /// the bound is at least the least bound of any partition. `planned.bound` holds for this partition only.
+    /// A lower bound on the objectives of all partitions (`partition_bound`). If all partitions were considered, the
+    /// bound is at least the least bound of any partition. `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.
     std::size_t tried = 0;

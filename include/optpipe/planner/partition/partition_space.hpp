@@ -230,16 +230,12 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// A lower bound on the objectives of all partitions. The bound assumes that ranks share all work in proportion to
-    /// their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is a pin.
-    /// For a chain of layers and microbatches without factors, `division_bound` raises this bound, until `stop` returns
-    /// true.
-    [[nodiscard]] bound_of_divisions bound(stop_check stop = {}) const;
 
 private:
     friend partition_bound;
 
-    /// Computes `bound()` from lower bounds on the time for which a rank works on each piece for one microbatch.
+    /// Computes `partition_bound` from lower bounds on the time for which a rank works on each piece for one
+    /// microbatch.
     [[nodiscard]] duration bound_by_work(const std::vector<duration>& work_of_piece) const {
         const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
@@ -381,8 +377,9 @@ private:
     double forward_factor_ = 1.0;
 };
 
-/// A lower bound on the objectives of all partitions of a space (`partition_space::bound`), which is raised step by
-/// step.
+/// A lower bound on the objectives of all partitions of a space. The bound assumes that ranks share all work in
+/// proportion to their speeds, except that an indivisible piece is on a single rank, and on its pinned rank if there is
+/// a pin. For a chain of layers and microbatches without factors, `division_bound` raises this bound step by step.
 class partition_bound {
 public:
     /// Contract: `of` has a partition, and outlives this object.
@@ -429,12 +426,5 @@ private:
     /// For each list of work that bounds the work in pairs.
     std::vector<part> parts_{};
 };
-
-inline bound_of_divisions partition_space::bound(stop_check stop) const {
-    partition_bound each{*this};
-    while (!each.is_done() && !stop())
-        each.raise_once(stop);
-    return each.found();
-}
 
 } // namespace optpipe::detail

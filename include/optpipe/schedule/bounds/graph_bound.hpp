@@ -4,8 +4,6 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <concepts>
-
 namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs. The bound is
@@ -14,11 +12,6 @@ namespace optpipe {
 /// with pairs. Takes O(n log n) for n operations. With pairs and unequal microbatches, takes O(n³) if no rank has more
 /// than 256 forwards or backwards.
 [[nodiscard]] duration graph_bound(const problem& p);
-/// `graph_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
-    return graph_bound(to_problem(p));
-}
 
 } // namespace optpipe
 

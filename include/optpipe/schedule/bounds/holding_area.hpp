@@ -5,8 +5,6 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <concepts>
-
 namespace optpipe {
 
 /// A lower bound from memory × time, for any graph and microbatches. An operation's memory is held at least for the
@@ -17,12 +15,6 @@ namespace optpipe {
 ///
 /// `stop` is polled between the ranks. After a stop, the remaining ranks count as unlimited in memory.
 [[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
-/// `holding_area_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    holding_area_bound(const basic_problem<Graph>& p, stop_check stop = {}) {
-    return holding_area_bound(to_problem(p), stop);
-}
 
 } // namespace optpipe
 

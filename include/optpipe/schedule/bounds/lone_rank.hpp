@@ -5,8 +5,6 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <concepts>
-
 namespace optpipe {
 
 /// Limit on the work of `lone_rank_bound`, counted in comparisons of times; up to half a second. Not tuned.
@@ -21,12 +19,6 @@ inline constexpr double lone_rank_work = 6e7;
 /// Returns the bound found until `stop` returns true. Deterministic if `stop` never returns true.
 [[nodiscard]] duration lone_rank_bound(const problem& p, duration known, stop_check stop = {},
                                        double work = lone_rank_work);
-/// `lone_rank_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    lone_rank_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = lone_rank_work) {
-    return lone_rank_bound(to_problem(p), known, stop, work);
-}
 
 } // namespace optpipe
 

@@ -7,7 +7,6 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <array>
-#include <concepts>
 #include <optional>
 #include <vector>
 
@@ -21,12 +20,6 @@ namespace optpipe {
 /// `stop` is polled. After a stop, the result is the largest objective that was refuted by then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
                                          stop_check stop = {});
-/// `propagation_bound` for a problem with static extents.
-template <pipeline_graph Graph>
-requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8, stop_check stop = {}) {
-    return propagation_bound(to_problem(p), known, precision, stop);
-}
 
 /// Orders and windows that hold in all schedules with an objective of at most a horizon (`propagation_bound`).
 /// `microbatch` is an operation's position among the operations of its kind and stage. Times count from the start of

@@ -154,6 +154,14 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
     return best;
 }
 
+/// `p` itself, or a copy with dynamic extents.
+inline const problem& any_problem(const problem& p) { return p; }
+template <pipeline_graph Graph> problem any_problem(const basic_problem<Graph>& p) { return to_problem(p); }
+
+inline structural_bounds bounds_of_any(const problem& p, stop_check stop) {
+    return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
+}
+
 } // namespace detail
 
 namespace detail {
@@ -196,7 +204,7 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 /// never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
-    if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
+    if (!is_plain(p)) return detail::bounds_of_any(detail::any_problem(p), stop);
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
     // If costs describe the options, the two relaxations (`storage_relaxation`) are `p` itself. If nothing is
     // offloaded, the two relaxations are the same.
@@ -211,7 +219,8 @@ template <pipeline_graph Graph>
 /// `lower_bound` (in `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
-    if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
+    if (const auto found = propagation_bound(detail::any_problem(p), bounds.best()); found > bounds.best())
+        bounds.propagation = found;
     return bounds;
 }
 

@@ -87,7 +87,7 @@ private:
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;
-        const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
+        const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(detail::any_problem(p)));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
         constexpr std::size_t operations_per_cell = 4; // F, I, W, and in some cells a recomputation

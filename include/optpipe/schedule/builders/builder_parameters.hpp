@@ -1,13 +1,12 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/parse_number.hpp"
 
-#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace optpipe {
 
@@ -45,11 +44,10 @@ template <class Builder> void set_parameter(Builder& build, std::string_view set
     if constexpr (has_parameters<Builder>)
         for (const auto& one : Builder::parameters()) {
             if (one.name != name) continue;
-            std::size_t number = 0;
-            const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-            if (status != std::errc{} || end != text.data() + text.size())
+            const auto number = parse_number<std::size_t>(text);
+            if (!number)
                 refuse_parameter<Builder>(setting, "must be a whole number, as in " + std::string{name} + "=3");
-            build.*one.number = number;
+            build.*one.number = *number;
             return;
         }
     const auto names = parameter_names<Builder>();

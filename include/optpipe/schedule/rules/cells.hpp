@@ -22,9 +22,6 @@ public:
         return (*this)(op.stage, op.microbatch);
     }
     [[nodiscard]] constexpr stage stage_of(std::size_t cell) const { return stage{cell / microbatches_}; }
-    [[nodiscard]] constexpr microbatch microbatch_of(std::size_t cell) const {
-        return microbatch{cell % microbatches_};
-    }
 
 private:
     std::size_t stages_;

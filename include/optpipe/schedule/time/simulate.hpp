@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/tolerance.hpp"
@@ -288,28 +289,28 @@ constexpr refusal unknown_operation(const operation& op, std::size_t position) {
         position);
 }
 
+/// The refusal of an operation: its spelling and rank, then the text `what`.
+template <pipeline_graph Graph, text_part... What>
+constexpr refusal refused(const basic_problem<Graph>& p, const operation& op, std::size_t position,
+                          const What&... what) {
+    const rank r = p.rank_of(op.stage);
+    return not_executable({spelling(op), " (rank ", r.value(), ")", what...}, position, r);
+}
+
 /// The refusal for an operation that can't come at its position in the order.
 template <pipeline_graph Graph>
 constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
                               std::size_t position) {
-    const rank r = p.rank_of(op.stage);
-    const auto name = spelling(op);
     if (op.kind == operation_kind::backward_input && !may_split(p, op.stage))
-        return not_executable({name, " (rank ", r.value(), "): only B may be used, split_backward is false"}, position,
-                              r);
+        return refused(p, op, position, ": only B may be used, split_backward is false");
     const auto other = so_far.reason_against(op);
     const auto where = p.rank_of(other.stage).value();
-    if (so_far.done(other))
-        return not_executable({name, " (rank ", r.value(), ") comes after ", spelling(other), ": either B, or I and W"},
-                              position, r);
+    if (so_far.done(other)) return refused(p, op, position, " comes after ", spelling(other), ": either B, or I and W");
     if (is_gradient(other.kind) && other.stage != op.stage && p.split_backward)
-        return not_executable(
-            {name, " (rank ", r.value(), ") comes before ", spelling(backward(other.stage, other.microbatch)), " or ",
-             spelling(backward_input(other.stage, other.microbatch)), " (rank ", where, "), which it waits for"},
-            position, r);
-    return not_executable(
-        {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
-        position, r);
+        return refused(p, op, position, " comes before ", spelling(backward(other.stage, other.microbatch)), " or ",
+                       spelling(backward_input(other.stage, other.microbatch)), " (rank ", where,
+                       "), which it waits for");
+    return refused(p, op, position, " comes before ", spelling(other), " (rank ", where, "), which it waits for");
 }
 
 /// Refuses an order that ends too early, and names a possible next operation.
@@ -391,26 +392,14 @@ template <pipeline_graph Graph>
         switch (place.place(op)) {
         case obstacle::none: break;
         case obstacle::unknown: return detail::unknown_operation(op, i);
-        case obstacle::other_storage:
-            return detail::not_executable(
-                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") has another storage option than its forward"},
-                i, p.rank_of(op.stage));
-        case obstacle::group_order:
-            return detail::not_executable(
-                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") comes in another order than in its group"}, i,
-                p.rank_of(op.stage));
+        case obstacle::other_storage: return detail::refused(p, op, i, " has another storage option than its forward");
+        case obstacle::group_order: return detail::refused(p, op, i, " comes in another order than in its group");
         case obstacle::pair:
-            if (op.is_paired)
-                return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(),
-                                               ") is marked as a part of a pair, but its neighbour on the rank isn't "
-                                               "the other part of a pair in `overlaps`"},
-                                              i, p.rank_of(op.stage));
-            return detail::not_executable(
-                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") is between the parts of a pair"}, i,
-                p.rank_of(op.stage));
-        case obstacle::twice:
-            return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
-                                          p.rank_of(op.stage));
+            if (!op.is_paired) return detail::refused(p, op, i, " is between the parts of a pair");
+            return detail::refused(p, op, i,
+                                   " is marked as a part of a pair, but its neighbour on the rank isn't the other part "
+                                   "of a pair in `overlaps`");
+        case obstacle::twice: return detail::refused(p, op, i, " appears twice");
         case obstacle::input_missing: return detail::wrong_place(p, place, place.part_that_waits(op), i);
         case obstacle::memory: return detail::memory_refusal(p, sequence, memory_kind::device);
         case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);

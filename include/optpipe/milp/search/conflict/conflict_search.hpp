@@ -70,14 +70,12 @@ public:
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
-    [[nodiscard]] const domains& bounds() const { return engine_.bounds(); }
     [[nodiscard]] std::size_t bytes() const {
         return engine_.bytes() + analysis_.bytes() + order_.bytes() + least_bound_queue_.bytes() + dispatcher_.bytes() +
                bytes_of(phase_, implied_, is_general_, general_integers_, requeued_);
     }
     [[nodiscard]] std::size_t row_visits() const { return engine_.row_visits(); }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
-    [[nodiscard]] std::size_t decisions() const { return decisions_; }
 
     void set_cutoff(double value) {
         restart();
@@ -141,7 +139,6 @@ public:
             }
             const auto next = choose();
             if (!next) return search_outcome::point;
-            ++decisions_;
             engine_.decide(*next);
         }
     }
@@ -237,7 +234,6 @@ private:
     bool dispatching_ = false;
     random_numbers random_;
     std::size_t conflicts_ = 0;
-    std::size_t decisions_ = 0;
     std::size_t restarts_ = 0;
     std::size_t learned_limit_ = with_.most_learned;
 };

@@ -38,12 +38,7 @@ public:
     [[nodiscard]] std::size_t learned() const { return learned_; }
     /// The number of bytes. Counts the arena twice, because a second arena exists during compaction.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
-    [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
-    [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
     [[nodiscard]] std::span<literal> literals(std::size_t i) {
-        return std::span{arena_}.subspan(items_[i].first, items_[i].count);
-    }
-    [[nodiscard]] std::span<const literal> literals(std::size_t i) const {
         return std::span{arena_}.subspan(items_[i].first, items_[i].count);
     }
     [[nodiscard]] std::vector<watcher>& watchers(bound_index b) { return watchers_[b]; }
@@ -93,11 +88,6 @@ public:
         candidates.resize(candidates.size() / 2);
         for (const auto i : candidates)
             items_[i].dead = true;
-        compact();
-    }
-    template <class Predicate> void remove_if(Predicate predicate) {
-        for (std::size_t i = 0; i < items_.size(); ++i)
-            if (predicate(literals(i))) items_[i].dead = true;
         compact();
     }
 

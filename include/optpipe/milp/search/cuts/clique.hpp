@@ -29,9 +29,7 @@ public:
         }
     }
 
-    [[nodiscard]] std::size_t size() const { return cliques_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(cliques_) + bytes_of_lists(cliques_of_); }
-    [[nodiscard]] std::span<const member> clique(std::size_t k) const { return cliques_[k]; }
     [[nodiscard]] std::span<const std::uint32_t> cliques_of(member m) const { return cliques_of_[m]; }
     /// Visits all members that can't be 1 together with `m`.
     template <class Visit> void for_each_neighbour(member m, Visit visit) const {

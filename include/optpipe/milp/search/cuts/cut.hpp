@@ -107,13 +107,6 @@ struct cut {
     return normalized(std::move(c), lower, upper);
 }
 
-[[nodiscard]] inline std::size_t bytes_of_cuts(const std::vector<cut>& cuts) {
-    std::size_t sum = bytes_of(cuts);
-    for (const auto& c : cuts)
-        sum += bytes_of(c.entries);
-    return sum;
-}
-
 /// All cuts found, except the cuts in the relaxation. A cut returns to the relaxation if it is violated again. A cut
 /// that hasn't been violated for several rounds is deleted.
 class cut_pool {
@@ -124,7 +117,7 @@ public:
         cuts_.push_back(std::move(c));
     }
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
-    [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_rows(cuts_); }
 
     /// Removes and returns the most effective cuts that the point violates. No two of the returned cuts are nearly
     /// parallel.

@@ -32,8 +32,7 @@ public:
             }
         return true;
     }
-    [[nodiscard]] std::size_t size() const { return found_.size(); }
-    [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(found_); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_rows(found_); }
 
     void separate(std::span<const double> point, cut_pool& pool) const {
         for (const auto& c : found_) {

@@ -47,8 +47,6 @@ public:
     [[nodiscard]] const problem& model() const { return *problem_; }
     [[nodiscard]] const domains& bounds() const { return domains_; }
     [[nodiscard]] domains& bounds() { return domains_; }
-    [[nodiscard]] const signed_rows& rows() const { return rows_; }
-    [[nodiscard]] const disjunctions& learned() const { return disjunctions_; }
     [[nodiscard]] disjunctions& learned() { return disjunctions_; }
     [[nodiscard]] std::uint32_t level() const { return domains_.level(); }
     /// Whether the problem with the cutoff has been proven to have no point.

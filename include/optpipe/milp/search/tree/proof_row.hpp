@@ -18,13 +18,6 @@ namespace optpipe::milp::search {
 /// Rows of a relaxation in addition to the rows of the problem. The additional rows are cuts that hold everywhere.
 using extra_rows = std::vector<sparse_row>;
 
-[[nodiscard]] inline std::size_t bytes_of_rows(const extra_rows& rows) {
-    std::size_t sum = bytes_of(rows);
-    for (const auto& r : rows)
-        sum += bytes_of(r.entries);
-    return sum;
-}
-
 /// A weighted sum of the relaxation's rows and the row "objective ≤ cutoff". Every point of the relaxation within the
 /// cutoff satisfies this sum of rows. If the bounds contradict the sum, the relaxation has no point within the cutoff.
 /// The proof doesn't depend on rounding errors of the linear solver.

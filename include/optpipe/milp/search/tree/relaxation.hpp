@@ -46,7 +46,6 @@ public:
           bytes_without_factors_{solver_.working_bytes()} {}
 
     [[nodiscard]] simplex& solver() { return solver_; }
-    [[nodiscard]] const simplex& solver() const { return solver_; }
     [[nodiscard]] const extra_rows& cuts() const { return cuts_; }
 
     void follow(const domains& d) {
