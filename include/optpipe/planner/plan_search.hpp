@@ -31,7 +31,6 @@
 #include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/planner/strategies/order_strategy.hpp"
-#include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/time_for_cheaper_storage.hpp"
@@ -517,9 +516,8 @@ private:
 // this header.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{},  cp_strategy{},     local_search_strategy{},
-            rescheduling_strategy{}, modulo_strategy{}, milp_strategy{},
-            adaptive_strategy{},     order_strategy{},  pair_strategy{}};
+    return {propagation_strategy{}, cp_strategy{},   local_search_strategy{}, rescheduling_strategy{},
+            modulo_strategy{},      milp_strategy{}, adaptive_strategy{},     order_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,

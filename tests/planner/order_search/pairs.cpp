@@ -2,6 +2,9 @@
 #include "optpipe/planner/order_search/order_search.hpp"
 #include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/builders/dual_pipe_v.hpp"
+#include "optpipe/schedule/construct/distinct_pairs.hpp"
+#include "optpipe/schedule/construct/serial_order.hpp"
 #include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -112,4 +115,38 @@ TEST_CASE("a pair changes the kind of its backward, although splitting it would 
         ++pairs;
     });
     CHECK(pairs >= 6);
+}
+
+TEST_CASE("no rank has more distinct pairs than the limit") {
+    // DualPipeV holds five stashes.
+    const auto ample = pair_problem(2, 8, 4.0, true);
+    auto tight = ample;
+    for (auto& limit : tight.memory_limit)
+        limit = memory_size{4.0};
+    for (const std::size_t most : {0U, 1U}) {
+        search_limits limits;
+        limits.most_distinct_pairs = most;
+        search_state state{tight, limits};
+        state.offer(one_at_a_time(tight), "serial");
+        order_search(state, {.seed = 1, .moves = 20'000, .most_distinct_pairs = most}, "order");
+        REQUIRE(state.incumbent());
+        CHECK(most_distinct_pairs(*state.incumbent()) == most);
+        // One that has more is offered without its other pairs.
+        search_state other{ample, limits};
+        other.offer(*dual_pipe_v(ample), "dualpipe-v");
+        REQUIRE(other.incumbent());
+        CHECK(most_distinct_pairs(*other.incumbent()) == most);
+    }
+}
+
+TEST_CASE("the same seed and moves find the same schedule with pairs") {
+    const auto p = pair_problem(2, 8, 4.0, true);
+    search_state one{p};
+    search_state other{p};
+    for (auto* state : {&one, &other}) {
+        state->offer(one_at_a_time(p), "serial");
+        order_search(*state, {.seed = 3, .moves = 10'000}, "order");
+    }
+    CHECK(one.objective() == other.objective());
+    CHECK(one.incumbent()->operations == other.incumbent()->operations);
 }

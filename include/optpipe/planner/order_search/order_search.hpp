@@ -1,7 +1,6 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
-#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/flat_problem.hpp"
@@ -70,10 +69,6 @@ struct order_search_parameters {
     /// problems (8 ranks, 32 microbatches), steps were 0.2 % shorter on average with 2e-4 than with 5e-4.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 2e-4;
-    /// The first and the last price of excess memory (`timed_order::allow_excess`) in a round. The unit is the
-    /// objective of the round's first schedule. Used only in rounds whose first schedule may exceed the memory limits.
-    double first_price = 1e-1;
-    double last_price = 1.0;
     /// The largest number of distinct pairs on a rank (`plan_options::most_distinct_pairs`).
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
 };
@@ -97,15 +92,6 @@ public:
             offer_best();
             left -= round;
         }
-    }
-    /// Runs one round from a schedule that may exceed the memory limits. Ends early if `stop` is true.
-    void run_from(const schedule& start, stop_check stop) {
-        stop_ = stop;
-        order_.allow_excess(0.0);
-        if (!order_.take(start)) return;
-        is_priced_ = true;
-        anneal(with_.moves, {with_.first_temperature, with_.last_temperature});
-        offer_best();
     }
 
 private:
@@ -142,13 +128,10 @@ private:
         for (index i = 0; i < moves; ++i) {
             if (i % between_looks == 0) {
                 offer_best();
-                if (state_->done() || stop_()) return;
+                if (state_->done()) return;
                 const double passed = with_.until_deadline ? 1.0 - state_->seconds_left() / seconds
                                                            : static_cast<double>(i) / static_cast<double>(moves);
                 temperature = begin * std::pow(ratio, passed);
-                if (is_priced_)
-                    order_.allow_excess(with_.first_price * begin / falling.first *
-                                        std::pow(with_.last_price / with_.first_price, passed));
             }
             if (!edit()) continue;
             if (!order_.has_few_pairs(with_.most_distinct_pairs)) {
@@ -161,7 +144,7 @@ private:
                 continue;
             }
             order_.keep();
-            if (order_.objective() < best_ && order_.is_within_memory()) {
+            if (order_.objective() < best_) {
                 best_ = order_.objective();
                 found_ = order_.to_order();
             }
@@ -423,12 +406,10 @@ private:
     random_numbers random_;
     timed_order order_;
     window_moves windows_;
-    stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
     /// `best_` is the objective to improve on. `found_` is the best order that hasn't been offered yet. If `found_` has
     /// an order, `best_` is the order's objective.
     double best_ = 0.0;
-    bool is_priced_ = false;
     std::optional<order> found_{};
     std::vector<id> scratch_{};
 };

@@ -45,15 +45,9 @@ public:
     [[nodiscard]] const cell_choices& cells() const { return cells_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
-    /// The value of the order that was kept last. The value is the sum of the objective, the weighted mean and the
-    /// price of excess memory.
-    [[nodiscard]] double value() const { return excess_ > 0.0 ? value_ + price_ * excess_ : value_; }
+    /// The value of the order that was kept last. The value is the sum of the objective and the weighted mean.
+    [[nodiscard]] double value() const { return value_; }
     [[nodiscard]] double objective() const { return objective_; }
-    /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
-    [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
-    /// From now on, orders may exceed the memory limits. An operation costs `price` × (memory − limit) / limit if it
-    /// exceeds the limit of its rank. Contract: no operation waits for memory (`flat_problem::memory_delays`).
-    void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this position would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
         constexpr double rounding = 1e-9;
@@ -221,14 +215,12 @@ public:
         const bool is_done = flat_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
         if (!is_done) return never;
         edited_value_ = measure();
-        const double value = edited_value_ + (edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0);
-        return value <= most ? value : never;
+        return edited_value_ <= most ? edited_value_ : never;
     }
     /// Ends the edit and keeps it. The operations are put in the order of their starts.
     void keep() {
         end_edit();
         value_ = edited_value_;
-        excess_ = edited_excess_;
         objective_ = edited_objective_;
         for (const id i : sequence_)
             kept_[at(i)] = times_[at(i)];
@@ -254,8 +246,6 @@ private:
         double end = 0.0;
         /// The memory of the rank after the operation, if nothing waits for memory.
         double level = 0.0;
-        /// The memory above the rank's limit while the operation runs, as a share of the limit.
-        double excess = 0.0;
     };
 
     static index at(id i) { return static_cast<index>(i); }
@@ -361,8 +351,7 @@ private:
     /// Whether the step certainly exceeds `most`. `op` is behind the edited section. The time from `op`'s end to the
     /// end of the step is no shorter than before.
     bool is_too_late(index i, id op, double most) const {
-        const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
-        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
+        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
     }
     /// An operation, or a pair.
     struct entry {
@@ -408,16 +397,13 @@ private:
         }
         double& level = level_[at(f.rank)];
         level += acquired;
-        const double over = (e.of ? level + e.of->memory.value() : level) - flat_.limit(f.rank);
-        if (over > 0.0 && price_ == never) return false;
+        if ((e.of ? level + e.of->memory.value() : level) > flat_.limit(f.rank)) return false;
         level -= released;
         set_times(e, f, std::max(free_[f.lane], ready));
-        add_excess(e.op, over);
         times_[at(e.op)].level = level;
         free_[f.lane] = times_[at(e.op)].end;
         if (!e.of) return true;
         times_[at(e.other)].level = level;
-        times_[at(e.other)].excess = 0.0;
         return true;
     }
     bool place_in_memory(const entry& e, double ready) {
@@ -439,12 +425,6 @@ private:
         release_others(e.op);
         if (e.of) release_others(e.other);
         return true;
-    }
-    /// If `over` > 0, the operation exceeds its rank's memory limit by `over`. Adds the excess, as a share of the
-    /// limit.
-    void add_excess(id op, double over) {
-        times_[at(op)].excess = over > 0.0 ? over / flat_.limit(cells_[op].rank) : 0.0;
-        edited_excess_ += times_[at(op)].excess;
     }
     static memory_effect effect_of(const flat_problem::facts& f) {
         return {memory_size{f.acquired}, memory_size{f.released}, memory_size{f.host_acquired},
@@ -485,9 +465,6 @@ private:
             free_[f.lane] = times_[at(sequence_[i])].end;
             level_[at(f.rank)] = times_[at(sequence_[i])].level;
         }
-        edited_excess_ = 0.0;
-        for (index i = 0; excess_ > 0.0 && i < from; ++i)
-            edited_excess_ += times_[at(sequence_[i])].excess;
     }
     double measure() {
         double longest = 0.0;
@@ -567,11 +544,8 @@ private:
     double least_mean_ = 0.0;
     /// Reduction of `least_mean_` by the pair that the edit makes.
     double saved_mean_ = 0.0;
-    double value_ = never; ///< without the price of excess memory
+    double value_ = never;
     double objective_ = never;
-    /// Memory above the limits, and the price of this memory.
-    double excess_ = 0.0;
-    double price_ = never;
     double makespan_ = 0.0;
 
     // Describes the edit. `first_` and `last_` are the first and the last position of the edit. The vectors have the
@@ -587,7 +561,6 @@ private:
     std::vector<std::pair<id, id>> edited_partners_{};
     double edited_value_ = never;
     double edited_objective_ = never;
-    double edited_excess_ = 0.0;
 
     // Scratch.
     std::vector<id> scratch_{};

@@ -6,6 +6,5 @@
 #include "optpipe/planner/strategies/milp_strategy.hpp"
 #include "optpipe/planner/strategies/modulo_strategy.hpp"
 #include "optpipe/planner/strategies/order_strategy.hpp"
-#include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/propagation_strategy.hpp"
 #include "optpipe/planner/strategies/rescheduling_strategy.hpp"
