@@ -33,7 +33,9 @@ struct order_search_parameters {
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
     /// In problems without pairs, a round with fewer than `enough_moves` moves per operation begins at a temperature
-    /// that is lower in proportion, but at most down to `least_first_temperature`.
+    /// that is lower in proportion, but at most down to `least_first_temperature`. Compared with one first temperature
+    /// for all rounds, steps of 27 runs with slices were 1.0 % shorter after 20,000 moves and 0.6 % after 140,000.
+    /// Steps of 26 runs with unequal microbatches or graphs were 0.4 % and 0.1 % shorter.
     double enough_moves = 100.0;
     double least_first_temperature = 1e-3;
     /// In problems with pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`. High
