@@ -31,6 +31,12 @@ struct order_search_parameters {
     /// The first and the last temperature of a round, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
+    /// In problems without pairs, a round with fewer than `enough_moves` moves per operation begins at a temperature
+    /// that is lower in proportion, but at most down to `least_first_temperature`. Compared with one first temperature
+    /// for all rounds, steps of 27 runs with slices were 1.0 % shorter after 20,000 moves and 0.6 % after 140,000.
+    /// Steps of 26 runs with unequal microbatches or graphs were 0.4 % and 0.1 % shorter.
+    double enough_moves = 100.0;
+    double least_first_temperature = 1e-3;
     /// In problems with pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`. High
     /// temperatures are needed: splitting a pair makes the step longer until its parts are in other pairs. Not tuned.
     double hot_round = 8.0;
@@ -88,7 +94,7 @@ public:
             const auto start = state_->incumbent();
             if (!start || !order_.take(*start)) return;
             const auto round = with_.until_deadline ? left : std::min(left, most_in_round());
-            anneal(round, temperatures_of_round(i));
+            anneal(round, temperatures_of_round(i, round));
             offer_best();
             left -= round;
         }
@@ -112,11 +118,18 @@ private:
     [[nodiscard]] std::size_t most_in_round() const {
         return p_->overlaps.empty() ? with_.moves_of_round : std::min(with_.moves_of_round, with_.moves / 2 + 1);
     }
-    [[nodiscard]] temperatures temperatures_of_round(std::size_t i) {
+    [[nodiscard]] temperatures temperatures_of_round(std::size_t i, std::size_t moves) {
         const temperatures usual{with_.first_temperature, with_.last_temperature};
-        if (p_->overlaps.empty() || with_.until_deadline) return usual;
+        if (with_.until_deadline) return usual;
+        if (p_->overlaps.empty()) return {first_temperature_of(moves), usual.last};
         if (i % 2 == 0) return {with_.coldest_first, with_.coldest_last};
         return random_.chance(half) ? usual : temperatures{with_.hot_round * usual.first, usual.last};
+    }
+    [[nodiscard]] double first_temperature_of(std::size_t moves) const {
+        const double most = with_.first_temperature;
+        const double enough = with_.enough_moves * static_cast<double>(order_.size());
+        return std::clamp(most * static_cast<double>(moves) / enough, std::min(most, with_.least_first_temperature),
+                          most);
     }
     void anneal(index moves, const temperatures& falling) {
         const double begin = falling.first * order_.value();
