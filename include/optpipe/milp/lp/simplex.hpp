@@ -42,7 +42,6 @@ public:
 
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
-    void set_cost(std::size_t j, double cost);
     /// Adds columns after the existing columns. New columns are nonbasic.
     void add_columns(std::span<const new_column> columns);
     /// Adds rows after the existing rows. The slacks of new rows are basic.
@@ -126,12 +125,6 @@ inline void simplex::set_row_bounds(std::size_t i, double lower, double upper) {
     program_.row_lower[i] = lower;
     program_.row_upper[i] = upper;
     scaled_.set_row_bounds(i, lower, upper);
-}
-
-inline void simplex::set_cost(std::size_t j, double cost) {
-    OPTPIPE_EXPECT(j < columns(), "cost of a column that the program doesn't have");
-    program_.cost[j] = cost;
-    scaled_.set_cost(j, cost);
 }
 
 inline void simplex::add_columns(std::span<const new_column> columns) {
