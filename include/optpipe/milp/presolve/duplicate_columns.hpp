@@ -42,9 +42,12 @@ private:
     static double ratio(const reducible& m, variable first, variable second, const margins& slack) {
         const auto& entries = m.entries(first);
         if (entries.size() != m.entries(second).size()) return 0.0;
-        const double factor = m.coefficient(entries.front().at, second) / entries.front().coefficient;
+        double factor = m.coefficient(entries.front().at, second) / entries.front().coefficient;
+        if (m.is_integer(first) && slack.is_integral(factor)) factor = std::round(factor);
         const auto agrees = [&](double a, double b) {
-            return std::abs(factor * a - b) <= slack.equality.at(std::max(std::abs(factor * a), std::abs(b)));
+            const double off = std::abs(std::fma(factor, a, -b));
+            return off <= slack.equality.at(std::max(std::abs(factor * a), std::abs(b))) &&
+                   slack.is_negligible(off * m.size(second));
         };
         const bool is_same = agrees(m.cost(first), m.cost(second)) &&
                              std::all_of(entries.begin(), entries.end(), [&](const column_entry& e) {

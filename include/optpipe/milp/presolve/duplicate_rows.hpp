@@ -46,8 +46,7 @@ private:
             if (a[i].column != b[i].column || off > slack.equality.at(std::abs(b[i].coefficient))) return {};
             factor.noise += off * m.size(a[i].column);
         }
-        const bool is_clear = factor.noise <= parameters.parallel_share * slack.feasible.integrality();
-        return is_clear ? factor : rounded{};
+        return slack.is_negligible(factor.noise) ? factor : rounded{};
     }
 
     static proposal merged(const reducible& m, row first, row second, const rounded& factor) {

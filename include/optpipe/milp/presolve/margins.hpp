@@ -33,6 +33,10 @@ struct margins {
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
+    /// Whether rows may be treated as multiples of something if this error of their activity is ignored.
+    [[nodiscard]] bool is_negligible(double error) const {
+        return error <= parameters.parallel_share * feasible.integrality();
+    }
     /// The rounded lower bound of an integer variable. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
