@@ -1,6 +1,5 @@
 #pragma once
 
-#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 #include "optpipe/milp/presolve/support.hpp"
