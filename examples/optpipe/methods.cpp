@@ -113,6 +113,17 @@ attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_op
     return done;
 }
 
+/// Whether the method draws random numbers.
+bool uses_seed(std::string_view method) {
+    bool found = false;
+    const auto look = [&](const auto& builder) {
+        if constexpr (requires { builder.seed; }) found = found || builder.name == method;
+    };
+    optpipe::for_each_builder(look);
+    optpipe::for_each_graph_builder(look);
+    return found;
+}
+
 } // namespace
 
 named_method method_of(const std::string& text) {
@@ -151,6 +162,15 @@ void refuse_search_options(const search_options& given, bool deterministic, cons
                                                  {"--deterministic", deterministic}};
     for (const auto& [name, is_given] : options)
         if (is_given) throw optpipe::error{name + (": " + why)};
+}
+
+void refuse_unused_limits(const search_options& given, const std::vector<std::string>& methods) {
+    const auto any = [&](const auto& uses_it) { return std::any_of(methods.begin(), methods.end(), uses_it); };
+    const auto refuse = [](const char* option) {
+        throw optpipe::error{std::string{option} + ": without effect, as the method doesn't use it"};
+    };
+    if (given.seed != search_options{}.seed && !any(uses_seed)) refuse("--seed");
+    if (given.time_limit && !any(is_constructive)) refuse("--time-limit");
 }
 
 bool is_constructive(std::string_view method) { return method.starts_with(optpipe::adaptive.name); }

@@ -56,6 +56,9 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
 /// Throws if an option is given that only the search uses. `why` says why there is no search.
 void refuse_search_options(const search_options& given, bool deterministic, const std::string& why);
 
+/// Throws if a seed or a time limit is given, and none of the methods uses it.
+void refuse_unused_limits(const search_options& given, const std::vector<std::string>& methods);
+
 /// The names of all methods.
 std::vector<std::string> all_methods();
 

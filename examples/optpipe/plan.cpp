@@ -40,13 +40,23 @@ bool uses_search(const plan_options& options) {
 #endif
 }
 
+/// Refuses the options that only a search on several threads uses, or only a search that shows its progress.
+void refuse_running_options(const plan_options& options, const std::string& why) {
+    if (options.search.threads > 0) throw optpipe::error{"--threads: " + why};
+    if (options.search.progress) throw optpipe::error{"--progress: " + why};
+    refuse_search_options(options.search, options.deterministic, why);
+}
+
 /// Refuses options without effect.
 void refuse_contradictions(const plan_options& options) {
     if (options.percentile && !options.noise) throw optpipe::error{"--percentile: there is none without --noise"};
     if (options.forward_only || uses_search(options)) return;
     if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
     if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
-    refuse_search_options(options.search, options.deterministic, "only the search uses it; leave out --method");
+    refuse_running_options(options, "only the search uses it; leave out --method");
+    const auto known = all_methods();
+    const auto name = method_of(options.method).name;
+    if (std::find(known.begin(), known.end(), name) != known.end()) refuse_unused_limits(options.search, {name});
 }
 
 const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::problem& p) {
@@ -76,7 +86,8 @@ optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options
     refuse_option(!options.start.empty(), "--start");
     refuse_option(options.noise.has_value(), "--noise");
     refuse_option(options.search.most_distinct_pairs.has_value(), "--most-distinct-pairs");
-    refuse_search_options(options.search, options.deterministic, why);
+    refuse_option(options.search.seed != search_options{}.seed, "--seed");
+    refuse_running_options(options, why);
     return optpipe::plan_forwards(given);
 }
 

@@ -43,9 +43,11 @@ std::vector<replanned> plan_again(const std::vector<variant>& variants, const op
         how.start = best_start(changed, starts);
         const auto planned = watched(how, limits, unit_of(changed), options.quiet, interrupted,
                                      [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
-        if (!planned) continue;
-        plans.push_back({what, planned->objective, planned->bound});
-        if (starts.size() == 1) starts.push_back(planned->schedule);
+        if (planned)
+            plans.push_back({what, planned->objective, planned->bound});
+        else
+            plans.push_back({.what = what, .reason = optpipe::reason_text(changed, planned.why())});
+        if (planned && plans.size() == 1) starts.push_back(planned->schedule);
     }
     return plans;
 }

@@ -21,6 +21,10 @@ struct replanned {
     std::string what;
     optpipe::duration objective{};
     optpipe::duration bound{};
+    /// Why there is no plan; empty if there is one.
+    std::string reason{};
+
+    [[nodiscard]] bool has_plan() const { return reason.empty(); }
 };
 
 struct replan_options {
@@ -30,10 +34,10 @@ struct replan_options {
     bool quiet = false;
 };
 
-/// Plans the variants, one after the other. The first variant is the problem as it is. Its plan starts with the given
-/// schedule. Each other plan starts with the given schedule or with the first variant's plan, whichever is better for
-/// the variant. So no plan is longer than these two, where they are valid. Once `interrupted`, the running search ends,
-/// and no further variant is planned. Without the solver, the result is empty.
+/// Plans the variants, one after the other, with a result for each. The first variant is the problem as it is. Its plan
+/// starts with the given schedule. Each other plan starts with the given schedule or with the first variant's plan,
+/// whichever is better for the variant. So no plan is longer than these two, where they are valid. Once `interrupted`,
+/// the running search ends, and no further variant is planned. Without the solver, the result is empty.
 std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
                                   const replan_options& options, const interruption& interrupted);
 

@@ -233,7 +233,7 @@ int run(const run_options& options) {
     write_steps(files, options, p, steps);
     const auto& shown = median_of(steps);
     write_pictures(files, p, plan, shown.report);
-    const int status = files.status(steps.size() < options.steps ? stopped_by_signal : success);
+    const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.quiet) return status;
     auto& out = files.text();
     if (status == stopped_by_signal) out << "stopped after " << steps.size() << " of " << options.steps << " steps\n";

@@ -153,7 +153,7 @@ int run_online(const run_options& options, const optpipe::problem& p, const optp
     const auto seen = run_steps(options, p, plan.schedule,
                                 {{.bytes_per_unit = bytes_per_unit, .message_bytes = 64}, time_unit}, interrupted);
     files.write("--svg", [&] { return picture_of(seen); });
-    const int status = files.status(seen.seconds.size() < options.steps ? stopped_by_signal : success);
+    const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.quiet) return status;
     auto& out = files.text();
     if (status == stopped_by_signal)

@@ -332,8 +332,10 @@ int sweep(const sweep_options& options) {
     const auto ways = ways_of(options);
     if (options.resume == "-" || (!options.resume.empty() && given.fixed.path == "-"))
         throw optpipe::error{"--resume: neither it nor PROBLEM can be a stream, as both are read again"};
-    if (std::find(ways.begin(), ways.end(), search_name) == ways.end())
+    if (std::find(ways.begin(), ways.end(), search_name) == ways.end()) {
         refuse_search_options(options.search, false, "only the search uses it; add plan to --methods");
+        refuse_unused_limits(options.search, ways);
+    }
     outputs files{{{"PROBLEM", given.fixed.path}},
                   {{"--csv", options.csv}, {"--svg", options.svg}, {"--resume", options.resume}}};
     const auto& [field, values] = given.swept;

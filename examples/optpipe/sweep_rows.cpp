@@ -24,6 +24,9 @@ namespace {
 
 using optpipe::detail::json;
 
+/// The field of a setting that isn't there without a limit, as in files of earlier versions.
+constexpr const char* most_pairs = "most_distinct_pairs";
+
 nlohmann::ordered_json to_json(const sweep_row& row) {
     nlohmann::ordered_json entry{{"value", row.value}, {"by", row.by}};
     if (row.objective) {
@@ -66,11 +69,13 @@ sweep_row read_row(const optpipe::detail::fields& at, optpipe::detail::violation
 /// Reports every field of the setting that is missing or different in the document.
 void refuse_other_setting(const optpipe::detail::fields& top, const nlohmann::ordered_json& setting,
                           optpipe::detail::violation_list& found) {
+    constexpr const char* reason = "is of another sweep; name another file, or remove this one";
     for (const auto& [name, wanted] : setting.items()) {
-        const auto* value = top.required(name.c_str());
-        if (value && nlohmann::ordered_json(*value) != nlohmann::ordered_json(json(wanted)))
-            found.add(name, "is of another sweep; name another file, or remove this one");
+        const auto* value = name == most_pairs ? top.find(most_pairs) : top.required(name.c_str());
+        const bool is_equal = value && nlohmann::ordered_json(*value) == nlohmann::ordered_json(json(wanted));
+        if (!is_equal && (value || name == most_pairs)) found.add(name, reason);
     }
+    if (!setting.contains(most_pairs) && top.find(most_pairs)) found.add(most_pairs, reason);
 }
 
 /// A line for each value, with all that is known of the one way to plan.
@@ -127,6 +132,7 @@ nlohmann::ordered_json setting_of(const std::string& field, const problem_file& 
     setting["seed"] = search.seed;
     setting["gap"] = search.gap;
     setting["without"] = search.without;
+    if (search.most_distinct_pairs) setting[most_pairs] = *search.most_distinct_pairs;
     return setting;
 }
 
@@ -149,7 +155,7 @@ std::vector<sweep_row> parse_rows(const std::string& text, const std::string& so
         found.add("", "must be an object");
     } else if (const optpipe::detail::fields top{root, "", found};
                optpipe::detail::format_version(top, "optpipe.sweep/", 1, found) != 0) {
-        top.refuse_unknown({"format", "problem", "field", "time_limit", "seed", "gap", "without", "rows"});
+        top.refuse_unknown({"format", "problem", "field", "time_limit", "seed", "gap", "without", most_pairs, "rows"});
         refuse_other_setting(top, setting, found);
         const auto* list = top.list("rows");
         for (std::size_t i = 0; list && i < list->size(); ++i) {

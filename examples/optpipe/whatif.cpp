@@ -12,6 +12,7 @@
 #include <optpipe/io/text_table.hpp>
 #include <optpipe/planner/bounds/storage_mix.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/rules/transfer_resources.hpp>
 #include <optpipe/schedule/time/measure.hpp>
 
 #include <nlohmann/json.hpp>
@@ -116,10 +117,7 @@ private:
 
     void add_links() {
         add_transfers("transfers of all ranks: ", [](optpipe::rank) { return true; });
-        std::vector<std::vector<optpipe::rank>> links(p_->graph.ranks());
-        for (const auto r : p_->graph.all_ranks())
-            links[p_->transfer.link[r]].push_back(r);
-        for (const auto& ranks : links) {
+        for (const auto& ranks : ranks_by_link(p_->transfer)) {
             if (ranks.empty() || ranks.size() == p_->graph.ranks()) continue;
             std::string names;
             for (const auto r : ranks)
@@ -212,7 +210,8 @@ void print_gains(std::ostream& out, const std::vector<gain>& gains, optpipe::dur
             line[1] = optpipe::format_number(*own.estimate);
             line[2] = change_of(*own.estimate, now);
         }
-        if (own.plan) {
+        if (own.plan && !own.plan->has_plan()) line[3] = "no plan: " + optpipe::printable(own.plan->reason, 400);
+        if (own.plan && own.plan->has_plan()) {
             line[3] = optpipe::format_number(own.plan->objective);
             line[4] = change_of(own.plan->objective, again);
         }
@@ -231,8 +230,15 @@ nlohmann::ordered_json number_or_null(const std::optional<optpipe::duration>& va
 }
 
 std::optional<optpipe::duration> planned_objective(const std::optional<replanned>& plan) {
-    if (!plan) return std::nullopt;
+    if (!plan || !plan->has_plan()) return std::nullopt;
     return plan->objective;
+}
+
+/// The result of planning the problem as it is, or why there is none.
+std::string text_of(const std::optional<replanned>& again, const std::string& unit) {
+    if (!again) return "stopped before";
+    return again->has_plan() ? optpipe::format_number(again->objective) + unit
+                             : "no plan: " + optpipe::printable(again->reason, 400);
 }
 
 nlohmann::ordered_json to_json(const std::vector<gain>& gains) {
@@ -255,23 +261,22 @@ int whatif(const whatif_options& options) {
     const interruption interrupted{!options.json};
     auto gains = estimate(p, now, options, interrupted);
     const auto plans = plan_best(gains, p, file.schedule, options, interrupted);
-    const auto* again = plans.empty() ? nullptr : &plans.front().objective;
-    const int status = interrupted.is_requested() ? stopped_by_signal : success;
+    const auto again = plans.empty() ? std::nullopt : std::optional{plans.front()};
+    const auto objective = planned_objective(again);
+    const int status = interrupted.is_requested() ? stopped_by_signal : again && !objective ? no_schedule : success;
     if (options.json) {
-        std::cout << json_text(
-            nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
-                                   {"problem", p.name},
-                                   {"time_unit", p.time_unit},
-                                   {"objective", now.value()},
-                                   {"planned_again", number_or_null(again ? std::optional{*again} : std::nullopt)},
-                                   {"changes", to_json(gains)}});
+        std::cout << json_text(nlohmann::ordered_json{{"format", "optpipe.whatif-result/1"},
+                                                      {"problem", p.name},
+                                                      {"time_unit", p.time_unit},
+                                                      {"objective", now.value()},
+                                                      {"planned_again", number_or_null(objective)},
+                                                      {"changes", to_json(gains)}});
         return status;
     }
     auto& out = files.text();
     out << "step " << optpipe::format_number(now) << unit_of(p) << "; planned again as it is, "
-        << optpipe::format_number(options.time_limit, 3)
-        << " s: " << (again ? optpipe::format_number(*again) + unit_of(p) : "stopped before") << "\n\n";
-    print_gains(out, gains, now, again ? *again : now);
+        << optpipe::format_number(options.time_limit, 3) << " s: " << text_of(again, unit_of(p)) << "\n\n";
+    print_gains(out, gains, now, objective.value_or(now));
     return status;
 }
 

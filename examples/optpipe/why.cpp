@@ -129,6 +129,7 @@ std::vector<variant> remedies_of(const optpipe::problem& p) {
 /// A line on a remedy for a step that takes `now`: the new length and its change, or a sentence.
 optpipe::table_row line_of(const replanned& tried, optpipe::duration now, bool is_changed) {
     constexpr double rounding = 1e-6;
+    if (!tried.has_plan()) return {tried.what, "no plan: " + optpipe::printable(tried.reason, 400)};
     if (tried.objective < (1.0 - rounding) * now)
         return {tried.what, optpipe::format_number(tried.objective),
                 optpipe::format_number(100.0 * (tried.objective / now - 1.0), 3) + " %"};
@@ -228,8 +229,9 @@ int why(const why_options& options) {
                                       {"planned_again", nlohmann::ordered_json::array()},
                                       {"published", published ? to_json(*published) : nlohmann::ordered_json(nullptr)}};
         for (const auto& tried : remedies)
-            result["planned_again"].push_back(
-                {{"with", tried.what}, {"objective", tried.objective.value()}, {"bound", tried.bound.value()}});
+            if (tried.has_plan())
+                result["planned_again"].push_back(
+                    {{"with", tried.what}, {"objective", tried.objective.value()}, {"bound", tried.bound.value()}});
         std::cout << json_text(result);
         return is_stopped ? stopped_by_signal : success;
     }

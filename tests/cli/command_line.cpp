@@ -91,6 +91,11 @@ TEST_CASE("a wrong command line is refused with one line that says what is wrong
         {{"plan", problem, "--method", "1f1b", "--without", "cp"}, {"--without", "leave out --method"}},
         {{"plan", problem, "--method", "1f1b", "--cache", "kept"}, {"--cache", "leave out --method"}},
         {{"plan", problem, "--method", "1f1b", "--deterministic"}, {"--deterministic", "leave out --method"}},
+        {{"plan", problem, "--method", "1f1b", "--threads", "2"}, {"--threads", "leave out --method"}},
+        {{"plan", problem, "--method", "adaptive", "--progress"}, {"--progress", "leave out --method"}},
+        {{"plan", problem, "--method", "1f1b", "--seed", "2"}, {"--seed", "doesn't use it"}},
+        {{"plan", problem, "--method", "v-auto", "--time-limit", "2"}, {"--time-limit", "doesn't use it"}},
+        {{"plan", problem, "--method", "2f2b", "--seed", "2"}, {"there is no \"2f2b\""}},
     };
     for (const auto& [arguments, says] : cases) {
         const auto result = run(arguments);

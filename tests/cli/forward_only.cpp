@@ -141,6 +141,9 @@ TEST_CASE("what has no use for them says so") {
                                                    {"--gap", "0.1"},
                                                    {"--without", "cp"},
                                                    {"--most-distinct-pairs", "1"},
+                                                   {"--threads", "2"},
+                                                   {"--seed", "2"},
+                                                   {"--progress"},
                                                    {"--deterministic"}}) {
         std::vector<std::string> command{"plan", p.problem(), "--forward-only"};
         command.insert(command.end(), option.begin(), option.end());

@@ -194,6 +194,18 @@ TEST_CASE("a signal ends a run after the step that is under way, and the steps s
     CHECK(json::parse(place.read("m-0000001.json"))["operations"].size() > 0);
 }
 
+TEST_CASE("a signal in the last step of a run shows in the exit status") {
+    const workplace place;
+    REQUIRE(program::run({"plan", data("two-ranks.json"), "--quiet", "--out", place / "s.json"}).status == 0);
+    running steps{{"run", data("two-ranks.json"), place / "s.json", "--steps", "2", "--scale", "0.01", "--progress"},
+                  place / "out"};
+    steps.wait_for("step 1 of 2: ");
+    steps.send(SIGINT); // the second step takes more than a second
+    const auto result = steps.wait();
+    CHECK_MESSAGE(result.status == stopped, result);
+    CHECK_MESSAGE((contains(result.out, "stopped after ") && contains(result.out, "high-water mark")), result);
+}
+
 #if defined(OPTPIPE_HAS_MILP)
 TEST_CASE("a signal ends a run with a planner after the step that is under way") {
     const workplace place;

@@ -157,8 +157,10 @@ TEST_CASE("sweep with builders draws what its CSV file has") {
 TEST_CASE("sweep goes on from the rows that a file keeps") {
     const workplace place;
     const auto sweep = [&](const std::string& values, std::vector<std::string> more = {}) {
-        std::vector<std::string> arguments{"sweep",     tight,          "--set",    "memory_limit=" + values,
-                                           "--methods", "zb-h1,1f1b",   "--resume", place / "rows.json",
+        std::vector<std::string> arguments{"sweep",     tight,
+                                           "--set",     "memory_limit=" + values,
+                                           "--methods", "zb-h1,adaptive",
+                                           "--resume",  place / "rows.json",
                                            "--csv",     place / "t.csv"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return run(arguments);
@@ -171,7 +173,7 @@ TEST_CASE("sweep goes on from the rows that a file keeps") {
     for (auto& row : kept["rows"])
         if (row["value"] == "5" && row["by"] == "zb-h1") row["objective"] = 12345;
     // Rows are kept in the order in which they were planned, which isn't always the same.
-    const auto is_lost = [](const json& row) { return row["value"] == "4" && row["by"] == "1f1b"; };
+    const auto is_lost = [](const json& row) { return row["value"] == "4" && row["by"] == "adaptive"; };
     const auto at = std::find_if(kept["rows"].begin(), kept["rows"].end(), is_lost);
     REQUIRE(at != kept["rows"].end());
     const auto lost = *at;
@@ -188,9 +190,22 @@ TEST_CASE("sweep goes on from the rows that a file keeps") {
     // Rows of another sweep are refused, and stay.
     const auto other = sweep("4,5", {"--seed", "2"});
     CHECK_MESSAGE((other.status == 2 && other.says({"rows.json", "seed", "another sweep"})), other);
+    const auto pairs = sweep("4,5", {"--most-distinct-pairs", "2"});
+    CHECK_MESSAGE((pairs.status == 2 && pairs.says({"rows.json", "most_distinct_pairs", "another sweep"})), pairs);
     const auto problem = sweep("4,5", {"--set", "microbatches=9"});
     CHECK_MESSAGE((problem.status == 2 && problem.says({"rows.json", "problem", "another sweep"})), problem);
     CHECK(json::parse(place.read("rows.json")) == again);
+    // The limit on pairs is kept, too.
+    fs::remove(place / "rows.json");
+    REQUIRE(sweep("4,5", {"--most-distinct-pairs", "2"}).status == 0);
+    const auto limited = json::parse(place.read("rows.json"));
+    CHECK(limited["most_distinct_pairs"] == 2);
+    REQUIRE(sweep("4,5", {"--most-distinct-pairs", "2"}).status == 0);
+    CHECK(json::parse(place.read("rows.json")) == limited);
+    for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--most-distinct-pairs", "3"}}) {
+        const auto without = sweep("4,5", more);
+        CHECK_MESSAGE((without.status == 2 && without.says({"most_distinct_pairs", "another sweep"})), without);
+    }
     for (const auto* broken : {"{}", "[]", R"({"format": "optpipe.sweep/2"})"}) {
         place.write("rows.json", broken);
         const auto result = sweep("4,5");
@@ -227,6 +242,10 @@ TEST_CASE("sweep refuses methods that there aren't, and rows in a stream") {
     CHECK_MESSAGE((words.status == 2 && words.says({"--set", "several values, each a number"})), words);
     const auto unused = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "1f1b", "--gap", "1%"});
     CHECK_MESSAGE((unused.status == 2 && unused.says({"--gap", "add plan to --methods"})), unused);
+    for (const auto* option : {"--seed", "--time-limit"}) {
+        const auto result = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "1f1b,gpipe", option, "2"});
+        CHECK_MESSAGE((result.status == 2 && result.says({option, "doesn't use it"})), result);
+    }
     const auto unknown = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "plan,zb-h7"});
     CHECK_MESSAGE((unknown.status == 2 && unknown.says({"--methods", "zb-h7", "did you mean zb-h"})), unknown);
     const auto stream = run({"sweep", tight, "--set", "memory_limit=3,4", "--resume", "-"});

@@ -20,7 +20,7 @@ names_of(cctype toupper)
 names_of(charconv chars_format from_chars to_chars)
 names_of(chrono chrono)
 names_of(cmath
-    atan ceil copysign cos exp exp2 floor fma fmod frexp isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder
+    atan ceil copysign cos exp exp2 floor fma frexp isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder
     round signbit sin sqrt
 )
 names_of("cmath;cstdlib" abs)

@@ -121,6 +121,15 @@ TEST_CASE("neither infinity nor NaN is a value") {
     CHECK(check(m, std::vector{not_a_number}).size() == 1);
 }
 
+TEST_CASE("a row whose terms overflow accepts nothing") {
+    model m;
+    const auto x = m.add_variable(-infinity, infinity);
+    const auto y = m.add_variable(-infinity, infinity);
+    const auto z = m.add_variable(0.0, 9.0);
+    m.add_row(-infinity, {{x, 1e200}, {y, -1e200}, {z, 1.0}}, 1.0);
+    CHECK(check(m, std::vector{1e200, 1e200, 5.0}).size() == 1);
+}
+
 TEST_CASE("bounds that exclude each other let nothing through") {
     model m;
     const auto x = m.add_variable(0.0, 4.0);

@@ -1,4 +1,6 @@
+#include "oracle/milp_cancelling.hpp"
 #include "oracle/milp_planted.hpp"
+#include "oracle/random_cases.hpp"
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -30,19 +32,17 @@ std::uint64_t count_of_models(std::uint64_t otherwise) {
 }
 
 /// The tolerance of an objective: that of the sum of its terms' sizes.
-double objective_slack(const oracle::planted_model& planted) {
+template <class Planted> double objective_slack(const Planted& planted) {
     double size = 1.0 + std::abs(planted.m.offset());
     for (const variable x : planted.m.all_variables())
         size += std::abs(planted.m.cost(x) * planted.point[x.position()]);
     return optpipe::tolerance{}.at(size);
 }
 
-void check_planted(std::uint64_t seed, std::size_t threads, bool presolve) {
-    CAPTURE(seed);
+/// Solves the model, and checks that the result doesn't contradict its point.
+template <class Planted> void check_point(const Planted& planted, std::size_t threads, bool presolve) {
     CAPTURE(threads);
     CAPTURE(presolve);
-    const auto planted = oracle::random_planted_model(seed);
-    REQUIRE(check(planted.m, planted.point, optpipe::tolerance{0.0}).empty());
     solve_options options;
     options.threads = threads;
     options.presolve = presolve;
@@ -56,6 +56,20 @@ void check_planted(std::uint64_t seed, std::size_t threads, bool presolve) {
     if (found.incumbent) CHECK(check(planted.m, *found.incumbent).empty());
 }
 
+void check_planted(std::uint64_t seed, std::size_t threads, bool presolve) {
+    CAPTURE(seed);
+    const auto planted = oracle::random_planted_model(seed);
+    REQUIRE(check(planted.m, planted.point, optpipe::tolerance{0.0}).empty());
+    check_point(planted, threads, presolve);
+}
+
+void check_cancelling(std::uint64_t seed) {
+    CAPTURE(seed);
+    const auto planted = oracle::random_cancelling_model(seed);
+    for (const bool presolve : {true, false})
+        check_point(planted, 1, presolve);
+}
+
 } // namespace
 
 TEST_CASE("what a planted point says isn't denied, whatever the coefficients") {
@@ -67,8 +81,20 @@ TEST_CASE("what a planted point says isn't denied, whatever the coefficients") {
 }
 
 TEST_CASE("planted points that were once denied") {
-    for (const std::uint64_t seed : {42U, 417U, 955U, 1551U, 1972U, 2293U, 2580U, 2748U, 3476U})
+    for (const std::uint64_t seed : {42U, 417U, 955U, 1551U, 1972U, 2293U, 2580U, 2748U, 3476U, 128759U})
         check_planted(seed, 1, true);
+}
+
+TEST_CASE("rows in which large terms cancel deny no planted point") {
+    constexpr std::uint64_t seed = 500'000;
+    for (std::uint64_t i = 0; i < oracle::random_cases(500); ++i)
+        check_cancelling(seed + i);
+}
+
+TEST_CASE("rows in which large terms cancel and that once denied a planted point") {
+    for (const std::uint64_t seed :
+         {2367U, 3110U, 3396U, 6255U, 7309U, 8466U, 11482U, 11953U, 13670U, 13958U, 14679U, 17391U, 19380U, 19555U})
+        check_cancelling(seed);
 }
 
 TEST_CASE("sides that lose digits on the way don't make a model infeasible") {
@@ -138,7 +164,7 @@ TEST_CASE("integers without bounds leave the relaxation its turn") {
 TEST_CASE("numbers of very different sizes are no numerical trouble") {
     const struct {
         const char* name;
-        double optimum; // of HiGHS and SCIP
+        double optimum;                                     // of HiGHS and SCIP
     } cases[] = {{"large_terms_1804", -1003968713600513.5}, // the activity of a row has a rounding error above its side
                  {"large_terms_7922", -139696707216182.25},
                  {"cutoff_2255", -2.701171875}}; // a bound from the cutoff leaves less than rounding errors

@@ -62,7 +62,7 @@ struct interval_check {
     }
     /// Whether the value is inside the interval, up to the slack plus `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
-        return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
+        return std::isfinite(value) && std::isfinite(noise) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;
     }
 };

@@ -1,8 +1,10 @@
 #include <optpipe/milp/lp/certificate.hpp>
+#include <optpipe/milp/lp/solution.hpp>
 
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 using namespace optpipe::milp;
@@ -136,3 +138,44 @@ TEST_CASE("a slow move towards a bound ends a direction") {
     CHECK_FALSE(verify_unbounded(p, std::vector{-1e-12, 1.0}, 1e-9));
 }
 
+TEST_CASE("sums that overflow prove nothing") {
+    auto p = square(unlimited);
+    p.cost = {-1.0, 0.0};
+    p.column_lower[0] = -unlimited;
+    p.matrix.coeffRef(0, 0) = 1e200;
+    p.row_lower = {-unlimited, -unlimited};
+    p.row_upper[1] = unlimited;
+    // The row ends the move; its rate is infinite.
+    CHECK_FALSE(verify_unbounded(p, numbers{1e200, 0.0}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0, 0.0}, 1e-9));
+
+    p = square(3.0);
+    p.matrix.coeffRef(0, 0) = 1e200;
+    p.column_upper[0] = -1.0;
+    p.column_lower[0] = -2.0;
+    CHECK_FALSE(verify_infeasible(p, numbers{1e200, 0.0}, 1e-9));
+    CHECK(safe_dual_bound(p, numbers{1e200, 0.0}) == -unlimited);
+}
+
+TEST_CASE("neither infinity nor NaN is feasible or complementary") {
+    constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+    auto p = square(unlimited);
+    p.row_upper[0] = unlimited;
+    const auto is_accepted = [&](const numbers& primal, const numbers& duals) {
+        lp::solution s;
+        s.primal = primal;
+        s.duals = duals;
+        lp::complete(p, s);
+        return std::pair{lp::is_primal_feasible(p, s, 1e-6), lp::is_dual_feasible(p, s, 1e-6)};
+    };
+    CHECK(is_accepted({0.5, 0.5}, {1.0, 0.0}) == std::pair{true, true});
+    for (const double bad : {unlimited, -unlimited, not_a_number, 1.7e308}) {
+        CAPTURE(bad);
+        p.cost = {1.0, 1.0};
+        CHECK(is_accepted({bad, bad}, {1.0, 0.0}) == std::pair{false, false});
+        CHECK_FALSE(is_accepted({0.5, 0.5}, {bad, 0.0}).second);
+    }
+    p.matrix.resize(2, 2); // no entry says that the multiplier is infinite
+    p.row_lower = {0.0, 0.0};
+    CHECK_FALSE(is_accepted({0.0, 0.0}, {unlimited, 0.0}).second);
+}

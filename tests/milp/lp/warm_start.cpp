@@ -73,24 +73,21 @@ void change(simplex& s, random_numbers& random) {
     constexpr std::size_t most_rows = 14;
     constexpr std::size_t most_columns = 16;
     const auto b = random_program::bounds(random);
-    switch (random.below(9)) {
+    switch (random.below(8)) {
     case 0:
         if (s.rows() > 0) s.set_row_bounds(random.below(s.rows()), b.lower, b.upper);
         break;
     case 1:
-        if (s.columns() > 0) s.set_cost(random.below(s.columns()), random_program::small_integer(random));
-        break;
-    case 2:
         if (s.rows() < most_rows) add_random_rows(s, random);
         break;
-    case 3:
+    case 2:
         if (s.rows() > 0) s.remove_rows(std::vector{random.below(s.rows())});
         break;
-    case 4: swap_in_basis(s, random); break;
-    case 5:
+    case 3: swap_in_basis(s, random); break;
+    case 4:
         if (s.columns() > 0) s.set_column_bounds(random.below(s.columns()), b.lower, b.upper);
         break;
-    case 6:
+    case 5:
         if (s.columns() < most_columns) add_random_columns(s, random);
         break;
     default:

@@ -4,6 +4,7 @@
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
@@ -100,15 +101,23 @@ struct counter {
     void operator()(optpipe::search_state&, const optpipe::strategy_options&) const { ++*calls; }
 };
 
+/// Has the name of another strategy, and does nothing.
+template <class Strategy> struct idle {
+    static constexpr std::string_view name = Strategy::name;
+    static optpipe::strategy_traits traits(const optpipe::problem&) { return {.applicable = false}; }
+    void operator()(optpipe::search_state&, const optpipe::strategy_options&) const {}
+};
+
+template <class... Strategies> std::vector<optpipe::any_search_strategy> all_idle() { return {idle<Strategies>{}...}; }
+
 /// The usual strategies by name: the given ones, and others that do nothing.
 inline std::vector<optpipe::any_search_strategy> usual_with(std::vector<optpipe::any_search_strategy> given) {
-    for (const auto& usual : optpipe::standard_strategies()) {
-        const auto is_same = [&](const auto& each) { return each.name() == usual.name(); };
-        if (std::any_of(given.begin(), given.end(), is_same)) continue;
-        given.push_back(
-            usual.adapted([](const optpipe::problem&) { return optpipe::strategy_traits{.applicable = false}; },
-                          [](optpipe::search_state&, const optpipe::strategy_options&) {}));
-    }
+    using namespace optpipe;
+    const auto usual = all_idle<propagation_strategy, cp_strategy, local_search_strategy, rescheduling_strategy,
+                                modulo_strategy, milp_strategy, adaptive_strategy, order_strategy, pair_strategy>();
+    for (const auto& each : usual)
+        if (std::none_of(given.begin(), given.end(), [&](const auto& one) { return one.name() == each.name(); }))
+            given.push_back(each);
     return given;
 }
 

@@ -88,8 +88,9 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
                             program.column_upper[j]));
     }
     terms += program.columns();
-    if (std::isnan(sum)) return -std::numeric_limits<double>::infinity();
-    return std::isfinite(sum) && is_safe ? sum - static_cast<double>(terms) * unit * sizes : sum;
+    // A sum that overflowed proves nothing.
+    if (!std::isfinite(sum)) return -std::numeric_limits<double>::infinity();
+    return is_safe ? sum - static_cast<double>(terms) * unit * sizes : sum;
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must
@@ -133,7 +134,9 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
         }
     }
     for (std::size_t i = 0; i < program.rows(); ++i)
-        if (ends(activity[i], program.row_lower[i], program.row_upper[i], tolerance * size[i])) return false;
+        if (!std::isfinite(size[i]) ||
+            ends(activity[i], program.row_lower[i], program.row_upper[i], tolerance * size[i]))
+            return false;
     return gain < -tolerance * gains;
 }
 

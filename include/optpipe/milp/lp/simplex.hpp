@@ -14,6 +14,7 @@
 #include "optpipe/milp/lp/solve.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,7 +43,6 @@ public:
 
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
-    void set_cost(std::size_t j, double cost);
     /// Adds columns after the existing columns. New columns are nonbasic.
     void add_columns(std::span<const new_column> columns);
     /// Adds rows after the existing rows. The slacks of new rows are basic.
@@ -89,8 +89,9 @@ public:
         return program_.bytes() + scaled_.t.bytes() + bytes_of(scaled_.scale.row, scaled_.scale.column) +
                found_.point.bytes() + bytes_of(found_.infeasibility_ray, found_.unbounded_ray);
     }
-    /// The tableau row of a basic column, after a solve.
-    [[nodiscard]] optpipe::milp::tableau_row tableau_row(std::size_t j);
+    /// The tableau row of a basic column, after a solve. Empty if the column isn't basic, as factorizing a singular
+    /// basis replaces some of its columns.
+    [[nodiscard]] std::optional<optpipe::milp::tableau_row> tableau_row(std::size_t j);
 
 private:
     linear_program program_;
@@ -126,12 +127,6 @@ inline void simplex::set_row_bounds(std::size_t i, double lower, double upper) {
     program_.row_lower[i] = lower;
     program_.row_upper[i] = upper;
     scaled_.set_row_bounds(i, lower, upper);
-}
-
-inline void simplex::set_cost(std::size_t j, double cost) {
-    OPTPIPE_EXPECT(j < columns(), "cost of a column that the program doesn't have");
-    program_.cost[j] = cost;
-    scaled_.set_cost(j, cost);
 }
 
 inline void simplex::add_columns(std::span<const new_column> columns) {
@@ -181,9 +176,10 @@ inline void simplex::set_basis(const basis& b) {
     scaled_.set_basis(b);
 }
 
-inline tableau_row simplex::tableau_row(std::size_t j) {
-    if (!scaled_.is_factorized()) scaled_.factorize(); // may replace columns of the basis
-    OPTPIPE_EXPECT(j < columns() && is_basic(j), "only basic columns have a row of the tableau");
+inline std::optional<tableau_row> simplex::tableau_row(std::size_t j) {
+    OPTPIPE_EXPECT(j < columns(), "a row of the tableau for a column that the program doesn't have");
+    if (!scaled_.is_factorized()) scaled_.factorize();
+    if (!is_basic(j)) return std::nullopt;
     optpipe::milp::tableau_row result{std::vector(columns(), 0.0), scaled_.row_multipliers(j)};
     for (std::size_t k = 0; k < columns(); ++k)
         if (!is_basic(k))

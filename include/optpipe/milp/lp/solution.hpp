@@ -67,7 +67,16 @@ inline void complete(const linear_program& program, solution& s) {
     return feasible.is_above(v, lower) && feasible.is_below(v, upper);
 }
 
+/// Whether all values are finite. A product may overflow, and the sums that follow are infinite or NaN then.
+[[nodiscard]] inline bool is_finite(const solution& s) {
+    for (const auto* values : {&s.primal, &s.duals, &s.activity_sizes, &s.reduced_sizes})
+        for (const double v : *values)
+            if (!std::isfinite(v)) return false;
+    return true;
+}
+
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
+    if (!is_finite(s)) return false;
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
     for (std::size_t i = 0; i < program.rows(); ++i) {
@@ -89,6 +98,7 @@ inline void complete(const linear_program& program, solution& s) {
 }
 
 [[nodiscard]] inline bool is_dual_feasible(const linear_program& program, const solution& s, double tolerance) {
+    if (!is_finite(s)) return false;
     double largest = 0.0;
     for (const double y : s.duals)
         largest = std::max(largest, std::abs(y));

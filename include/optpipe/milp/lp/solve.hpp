@@ -122,8 +122,8 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Runs the dual and the primal method alternately, until neither has any work left. If only costs have changed, the
-/// primal method runs first.
+/// Runs the dual and the primal method alternately, until neither has any work left. If the basis is primal feasible,
+/// but not dual feasible, the primal method runs first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     verdict_ = std::nullopt;
     if (prefers_primal(settings)) {

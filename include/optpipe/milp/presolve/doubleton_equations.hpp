@@ -26,23 +26,22 @@ struct doubleton_equations {
             const bool shorter_first = m.entries(a.column).size() <= m.entries(b.column).size();
             const auto& first = shorter_first ? a : b;
             const auto& second = shorter_first ? b : a;
-            if (can_go(m, r, first, second))
+            if (can_go(m, r, first, second, slack))
                 found.add(substitution(m, r, first, second, slack));
-            else if (can_go(m, r, second, first))
+            else if (can_go(m, r, second, first, slack))
                 found.add(substitution(m, r, second, first, slack));
         }
     }
 
 private:
-    static bool can_go(const reducible& m, row r, const term& gone, const term& kept) {
+    static bool can_go(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
         const double ratio = kept.coefficient / gone.coefficient;
         if (std::abs(ratio) > parameters.largest_ratio || std::abs(ratio) < 1.0 / parameters.largest_ratio)
             return false;
         if (m.entries(gone.column).size() > parameters.longest_doubleton_column) return false;
         if (loses_digits(m, gone.column, m.lower(r) / gone.coefficient)) return false;
-        if (!m.is_integer(gone.column)) return true;
-        return m.is_integer(kept.column) && margins::is_multiple(kept.coefficient, gone.coefficient) &&
-               margins::is_multiple(m.lower(r), gone.coefficient);
+        if (!is_determined(m, r, gone, slack)) return false;
+        return stays_integral(m, r, gone, m.lower(r), slack);
     }
 
     /// The error of the divisor `factor`, converted to an error of the dividend. The dividend is `below` or `above`,
@@ -53,14 +52,15 @@ private:
     }
 
     static proposal substitution(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
-        const auto constant = quotient(m.lower(r), gone.coefficient);
-        const auto factor = quotient(-kept.coefficient, gone.coefficient);
+        const auto constant = quotient_for(m, gone.column, m.lower(r), gone.coefficient);
+        const auto factor = quotient_for(m, gone.column, -kept.coefficient, gone.coefficient);
         const auto below = difference(m.lower(gone.column), constant.value);
         const auto above = difference(m.upper(gone.column), constant.value);
         auto lower = quotient(below.value, factor.value);
         auto upper = quotient(above.value, factor.value);
         if (factor.value < 0.0) std::swap(lower, upper);
-        const double of_constant = m.noise(r) / std::abs(gone.coefficient) + constant.noise;
+        const double in_row = m.is_integer(gone.column) ? 0.0 : m.noise(r) / std::abs(gone.coefficient);
+        const double of_constant = in_row + constant.noise;
         const double of_bounds =
             of_constant + std::max(below.noise, above.noise) + relative_noise(factor, below, above);
         const double noise = of_bounds / std::abs(factor.value) + std::max(lower.noise, upper.noise);

@@ -33,7 +33,7 @@ private:
     static bool propose(const reducible& m, variable kept, variable merged, const margins& slack,
                         proposal_list& found) {
         const double factor = ratio(m, kept, merged, slack);
-        if (factor == 0.0 || !covers(m, kept, merged, factor)) return false;
+        if (factor == 0.0 || !covers(m, kept, merged, factor, slack)) return false;
         found.add({{merge_columns{kept, merged, factor}}, {}, {kept, merged}});
         return true;
     }
@@ -42,13 +42,12 @@ private:
     static double ratio(const reducible& m, variable first, variable second, const margins& slack) {
         const auto& entries = m.entries(first);
         if (entries.size() != m.entries(second).size()) return 0.0;
-        const double of_first = entries.front().coefficient;
-        const double of_second = m.coefficient(entries.front().at, second);
-        const bool is_multiple = margins::is_multiple(of_second, of_first);
-        const double factor = is_multiple ? std::round(of_second / of_first) : of_second / of_first;
-        const double most_error = parameters.parallel_share * slack.feasible.integrality();
+        double factor = m.coefficient(entries.front().at, second) / entries.front().coefficient;
+        if (m.is_integer(first) && slack.is_integral(factor)) factor = std::round(factor);
         const auto agrees = [&](double a, double b) {
-            return std::abs(std::fma(factor, a, -b)) * m.size(second) <= most_error;
+            const double off = std::abs(std::fma(factor, a, -b));
+            return off <= slack.equality.at(std::max(std::abs(factor * a), std::abs(b))) &&
+                   slack.is_negligible(off * m.size(second));
         };
         const bool is_same = agrees(m.cost(first), m.cost(second)) &&
                              std::all_of(entries.begin(), entries.end(), [&](const column_entry& e) {
@@ -59,11 +58,11 @@ private:
 
     /// After merging, the kept column stands for a sum. Returns whether values of the two columns can reach every value
     /// of the sum.
-    static bool covers(const reducible& m, variable kept, variable merged, double factor) {
+    static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);
         if (!m.is_integer(kept)) return range >= std::abs(factor);
-        return is_integral(factor) && range >= std::abs(factor) - 1.0;
+        return slack.is_integral(factor) && range >= std::abs(factor) - 1.0;
     }
 };
 

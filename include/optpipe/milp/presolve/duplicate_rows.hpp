@@ -1,6 +1,5 @@
 #pragma once
 
-#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 #include "optpipe/milp/presolve/support.hpp"
@@ -46,8 +45,7 @@ private:
             if (a[i].column != b[i].column || off > slack.equality.at(std::abs(b[i].coefficient))) return {};
             factor.noise += off * m.size(a[i].column);
         }
-        const bool is_clear = factor.noise <= parameters.parallel_share * slack.feasible.integrality();
-        return is_clear ? factor : rounded{};
+        return slack.is_negligible(factor.noise) ? factor : rounded{};
     }
 
     static proposal merged(const reducible& m, row first, row second, const rounded& factor) {

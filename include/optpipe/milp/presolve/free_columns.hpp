@@ -37,16 +37,8 @@ public:
         for (const auto& other : m.terms(r))
             largest = std::max(largest, std::abs(other.coefficient));
         return m.entries(t.column).size() <= parameters.longest_column && !has_variable_bound(m, r, t.column) &&
-               is_pivot(m, t, largest) && is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
-    }
-
-    /// Whether (`side` - other terms) / coefficient is always a valid value of the column.
-    static bool stays_integral(const reducible& m, row r, const term& t, double side) {
-        if (!m.is_integer(t.column)) return true;
-        const auto& terms = m.terms(r);
-        return margins::is_multiple(side, t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
-                   return m.is_integer(o.column) && margins::is_multiple(o.coefficient, t.coefficient);
-               });
+               is_pivot(m, t, largest) && is_determined(m, r, t, slack) && is_free(m, t.column, slack) &&
+               fill(m, r, t.column) <= parameters.most_fill;
     }
 
 private:
@@ -65,7 +57,7 @@ private:
         for (const auto& t : m.terms(r)) {
             if (best && m.entries(best->column).size() <= m.entries(t.column).size()) continue;
             if (loses_digits(m, t.column, m.lower(r) / t.coefficient)) continue;
-            if (stays_integral(m, r, t, m.lower(r)) && can_go(m, r, t, slack)) best = &t;
+            if (stays_integral(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
         }
         return best;
     }
@@ -87,8 +79,8 @@ private:
             if (from_below && from_above) return true;
             if (m.terms(e.at).size() > parameters.longest_row) continue;
             const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
-            from_below = from_below || implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
-            from_above = from_above || implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
+            from_below = from_below || implies_lower(m, x, implied.lower, slack);
+            from_above = from_above || implies_upper(m, x, implied.upper, slack);
         }
         return from_below && from_above;
     }
@@ -106,12 +98,13 @@ private:
     }
 
     static proposal substitution(const reducible& m, row r, const term& gone) {
-        const auto constant = quotient(m.lower(r), gone.coefficient);
-        substitute_column s{gone.column, {}, constant.value, constant.noise + m.noise(r) / std::abs(gone.coefficient)};
+        const auto constant = quotient_for(m, gone.column, m.lower(r), gone.coefficient);
+        const double in_row = m.is_integer(gone.column) ? 0.0 : m.noise(r) / std::abs(gone.coefficient);
+        substitute_column s{gone.column, {}, constant.value, constant.noise + in_row};
         proposal p{{}, {}, {gone.column}};
         for (const auto& t : m.terms(r))
             if (t.column != gone.column) {
-                const auto factor = quotient(-t.coefficient, gone.coefficient);
+                const auto factor = quotient_for(m, gone.column, -t.coefficient, gone.coefficient);
                 s.terms.push_back({t.column, factor.value});
                 s.noise += factor.noise * m.size(t.column);
             }

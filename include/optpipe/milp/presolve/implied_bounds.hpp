@@ -29,6 +29,19 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
+/// Whether an implied bound is as good as the column's own bound, up to a rounding error that is within the tolerances
+/// of the column's rows.
+[[nodiscard]] inline bool implies_lower(const reducible& m, variable x, double implied, const margins& slack) {
+    if (implied >= m.lower(x)) return true; // also if both are infinite
+    const double off = m.lower(x) - implied;
+    return off <= margins::noise_at(m.lower(x)) && is_tolerable(m, x, off, slack);
+}
+[[nodiscard]] inline bool implies_upper(const reducible& m, variable x, double implied, const margins& slack) {
+    if (implied <= m.upper(x)) return true;
+    const double off = implied - m.upper(x);
+    return off <= margins::noise_at(m.upper(x)) && is_tolerable(m, x, off, slack);
+}
+
 /// Tightens the bounds of a column. New bounds follow from one row and the bounds of the row's other columns. Bounds of
 /// continuous columns must gain enough (`margins::is_worth`), in models with integer variables.
 struct implied_bounds {

@@ -24,31 +24,22 @@ struct integer_rows {
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         for (const row r : m.all_rows()) {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
-            const double divisor = common_divisor(m, r);
-            if (divisor == 0.0 || !are_multiples(m, r, divisor, slack)) continue;
-            const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor);
+            const double divisor = common_divisor(m, r, slack);
+            if (divisor == 0.0) continue;
+            const double error = error_of_multiples(m, r, divisor);
+            if (!slack.is_negligible(error / divisor)) continue;
+            const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor) + error / divisor;
             const double lower = divisor * margins::rounded_up(m.lower(r) / divisor, off);
             const double upper = divisor * margins::rounded_down(m.upper(r) / divisor, off);
             if (lower > upper || (lower == upper && is_unreachable(m, r, lower, divisor)))
                 found.add({{give_up{verdict::infeasible}}, {r}, {}});
             else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))
-                found.add({{bound_row{r, lower, upper}}, {r}, {}});
+                found.add({{bound_row{r, lower, upper, error}}, {r}, {}});
         }
     }
 
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
-
-    /// Whether the row's sum at any point is a multiple of the divisor, up to an error that is small beside the
-    /// divisor.
-    static bool are_multiples(const reducible& m, row r, double divisor, const margins& slack) {
-        double error = 0.0;
-        for (const auto& t : m.terms(r)) {
-            const double off = std::abs(std::fma(-std::round(t.coefficient / divisor), divisor, t.coefficient));
-            if (off > 0.0) error += off * m.size(t.column);
-        }
-        return error <= parameters.parallel_share * slack.feasible.integrality() * std::abs(divisor);
-    }
 
     /// Whether integer values can't give the row the sum `sum`. For each column, only the bound with the least activity
     /// matters.
@@ -97,7 +88,7 @@ private:
         }
     }
     /// A common divisor of the row's coefficients; 0 if a column isn't integral or no unit fits.
-    static double common_divisor(const reducible& m, row r) {
+    static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;
         double least = infinity;
@@ -110,8 +101,8 @@ private:
             bool is_multiple = true;
             for (const auto& t : m.terms(r)) {
                 const double multiple = std::abs(t.coefficient) / unit;
-                is_multiple = is_multiple && multiple < parameters.largest_multiple &&
-                              margins::is_multiple(t.coefficient, unit) && multiple > 0.5;
+                is_multiple = is_multiple && multiple < parameters.largest_multiple && slack.is_integral(multiple) &&
+                              multiple > 0.5;
                 if (!is_multiple) break;
                 divisor = std::gcd(divisor, static_cast<std::int64_t>(std::llround(multiple)));
             }

@@ -28,14 +28,14 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// Whether a / b is integral. The last digits of a and b are only trusted if both are integral. A quotient near 0
-    /// isn't integral: its column may matter wherever the other columns have cancelled.
-    [[nodiscard]] static bool is_multiple(double a, double b) {
-        if (milp::is_integral(a) && milp::is_integral(b)) return std::fmod(a, b) == 0.0;
-        constexpr double roundings = 4.0;
-        const double nearest = std::round(a / b);
-        if (nearest == 0.0) return a == 0.0;
-        return std::abs(std::fma(-nearest, b, a)) <= roundings * std::numeric_limits<double>::epsilon() * std::abs(a);
+    /// Whether a number is integral up to rounding. The integrality tolerance also applies, because large numbers have
+    /// large rounding errors.
+    [[nodiscard]] bool is_integral(double a) const {
+        return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
+    }
+    /// Whether rows may be treated as multiples of something if this error of their activity is ignored.
+    [[nodiscard]] bool is_negligible(double error) const {
+        return error <= parameters.parallel_share * feasible.integrality();
     }
     /// The rounded lower bound of an integer variable. The given bound may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }

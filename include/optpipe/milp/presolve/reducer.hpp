@@ -130,9 +130,11 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross within the tolerance make the row an equation.
+        // Sides that cross within the tolerance make the row an equation, whose side is off by up to half their
+        // distance.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
-        const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
+        const double off = (b.lower - b.upper) / 2.0;
+        const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle, b.noise + off} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {
             m_.add_noise(b.at, b.noise); // error of changed coefficients
             return verdict::unchanged;

@@ -117,6 +117,55 @@ struct substitute_column {
     return is_bounded && std::abs(constant) > parameters.largest_cancellation * m.size(x);
 }
 
+/// Whether an error of `noise` in x is within the tolerances of its rows and of the objective.
+[[nodiscard]] inline bool is_tolerable(const reducible& m, variable x, double noise, const margins& slack) {
+    const double most = slack.feasible.integrality();
+    return std::abs(m.cost(x)) * noise <= most &&
+           std::all_of(m.entries(x).begin(), m.entries(x).end(),
+                       [&](const column_entry& e) { return std::abs(e.coefficient) * noise <= most; });
+}
+
+/// Whether an equation determines the column of `t` without an error that matters.
+[[nodiscard]] inline bool is_determined(const reducible& m, row r, const term& t, const margins& slack) {
+    return m.is_integer(t.column) || is_tolerable(m, t.column, m.noise(r) / std::abs(t.coefficient), slack);
+}
+
+/// The largest distance of a row's activity from a multiple of the divisor, at any point with integer values.
+[[nodiscard]] inline double error_of_multiples(const reducible& m, row r, double divisor) {
+    double error = 0.0;
+    for (const auto& t : m.terms(r)) {
+        const double off = std::abs(std::fma(-std::round(t.coefficient / divisor), divisor, t.coefficient));
+        if (off > 0.0) error += off * m.size(t.column);
+    }
+    return error;
+}
+
+/// The error of the row's activity if x is rounded to the integer that is nearest to (`side` - other terms) /
+/// coefficient; 0 if x is continuous.
+[[nodiscard]] inline double error_of_equation(const reducible& m, row r, const term& t, double side) {
+    if (!m.is_integer(t.column)) return 0.0;
+    const double off = std::abs(std::fma(-std::round(side / t.coefficient), t.coefficient, side));
+    return off + error_of_multiples(m, r, t.coefficient);
+}
+
+/// Whether (`side` - other terms) / coefficient is always a valid value of the column. The quotients of an integer
+/// column may then be rounded: the error of the side can't stand for an integer.
+[[nodiscard]] inline bool stays_integral(const reducible& m, row r, const term& t, double side, const margins& slack) {
+    if (!m.is_integer(t.column)) return true;
+    const auto& terms = m.terms(r);
+    const auto is_multiple = [&](const term& other) {
+        return m.is_integer(other.column) && slack.is_integral(other.coefficient / t.coefficient);
+    };
+    return 2.0 * m.noise(r) < std::abs(t.coefficient) && slack.is_integral(side / t.coefficient) &&
+           std::all_of(terms.begin(), terms.end(), is_multiple) &&
+           slack.is_negligible(error_of_equation(m, r, t, side));
+}
+
+/// The quotient in an equation that determines the column x; rounded if x is an integer (`stays_integral`).
+[[nodiscard]] inline rounded quotient_for(const reducible& m, variable x, double a, double divisor) {
+    return m.is_integer(x) ? rounded{std::round(a / divisor), 0.0} : quotient(a, divisor);
+}
+
 [[nodiscard]] inline double noise_of_product(double a, double b) {
     const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));

@@ -31,7 +31,7 @@ private:
         if (!is_pivot(m, r, x)) return;
         if (m.cost(x) == 0.0 && (many_to_one || m.is_equation(r)))
             found.add({{absorb_column{x, r}}, {r}, {x}});
-        else if (m.is_equation(r))
+        else if (m.is_equation(r) && is_determined(m, r, {x, m.coefficient(r, x)}, slack))
             found.add({{move_cost{x, r}, absorb_column{x, r}}, {r}, {x}});
         else if (dual_reductions && m.cost(x) != 0.0)
             look_for_equation(m, x, r, slack, found);
@@ -51,8 +51,8 @@ private:
         const double side = shrinks == (a > 0.0) ? m.lower(r) : m.upper(r);
         if (!std::isfinite(side)) return;
         const auto implied = implied_by(m, r, m.activity(r), {x, a});
-        const bool is_kept_by_row = shrinks ? implied.lower >= m.lower(x) - slack.noise_at(m.lower(x))
-                                            : implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
+        const bool is_kept_by_row =
+            shrinks ? implies_lower(m, x, implied.lower, slack) : implies_upper(m, x, implied.upper, slack);
         if (is_kept_by_row) found.add({{bound_row{r, side, side}}, {r}, {x}});
     }
 };

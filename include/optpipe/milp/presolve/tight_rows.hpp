@@ -37,12 +37,13 @@ private:
         }
         if (!lock || m.is_equation(lock->at) || m.terms(lock->at).size() > parameters.longest_row) return;
         const auto implied = implied_by(m, lock->at, m.activity(lock->at), {x, lock->coefficient});
-        const bool is_kept_by_row = grows ? implied.upper <= m.upper(x) + slack.noise_at(m.upper(x))
-                                          : implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
+        const bool is_kept_by_row =
+            grows ? implies_upper(m, x, implied.upper, slack) : implies_lower(m, x, implied.lower, slack);
         const double side = side_against(m, *lock, grows);
-        if (!is_kept_by_row || !free_columns::stays_integral(m, lock->at, {x, lock->coefficient}, side)) return;
+        if (!is_kept_by_row || !stays_integral(m, lock->at, {x, lock->coefficient}, side, slack)) return;
         if (m.terms(lock->at).size() > 2 && !free_columns::can_go(m, lock->at, {x, lock->coefficient}, slack)) return;
-        found.add({{bound_row{lock->at, side, side}}, {lock->at}, {x}});
+        const double error = error_of_equation(m, lock->at, {x, lock->coefficient}, side);
+        found.add({{bound_row{lock->at, side, side, error}}, {lock->at}, {x}});
     }
 
     static double side_against(const reducible& m, const column_entry& e, bool grows) {

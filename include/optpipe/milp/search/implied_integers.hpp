@@ -189,9 +189,23 @@ private:
     std::vector<std::size_t> chosen_;
 };
 
+/// The error of the row's activity if its coefficients are rounded to multiples of `unit`.
+[[nodiscard]] inline double error_of_multiples(const problem& p, std::size_t row, double unit) {
+    double error = 0.0;
+    for (const auto& e : p.row_entries(row)) {
+        const double off = std::abs(std::fma(-std::round(e.coefficient / unit), unit, e.coefficient));
+        double size = 1.0;
+        for (const double bound : {p.lower[e.column], p.upper[e.column]})
+            if (std::isfinite(bound)) size = std::max(size, std::abs(bound));
+        error += off * size;
+    }
+    return error;
+}
+
 /// Divides rows of integral columns by the greatest common divisor of their coefficients. The divided coefficients and
-/// sides are small integers, and their sums are exact.
+/// sides are small integers, and their sums are exact. Rows stay as they are if rounding their coefficients matters.
 inline void make_rows_integral(problem& p) {
+    constexpr double share = 1e-3; // largest error, as a share of the tolerance
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {
         coefficients.clear();
@@ -203,10 +217,13 @@ inline void make_rows_integral(problem& p) {
         if (!all_integral || coefficients.empty()) continue;
         const auto measure = common_divisor_of(coefficients);
         if (!measure || *measure <= 0.0) continue;
+        const double error = error_of_multiples(p, i, *measure);
+        if (error > share * p.tolerances.feasibility) continue;
         for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)
             p.entries[k].coefficient = std::round(p.entries[k].coefficient / *measure);
-        p.row_lower[i] = detail::integral_side(p.row_lower[i], *measure, p.row_noise[i], p.tolerances);
-        p.row_upper[i] = -detail::integral_side(-p.row_upper[i], *measure, p.row_noise[i], p.tolerances);
+        const double noise = p.row_noise[i] + error;
+        p.row_lower[i] = detail::integral_side(p.row_lower[i], *measure, noise, p.tolerances);
+        p.row_upper[i] = -detail::integral_side(-p.row_upper[i], *measure, noise, p.tolerances);
         p.row_noise[i] = 0.0;
     }
 }

@@ -51,25 +51,19 @@ inline bool may_offload(const problem& p, rank r) {
     return false;
 }
 
-/// The ranks that share a link and may offload, for each link that has at least two such ranks.
-inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
-    std::vector<std::vector<rank>> links(p.graph.ranks());
-    for (const rank r : p.graph.all_ranks())
-        if (may_offload(p, r)) links[p.transfer.link[r]].push_back(r);
-    std::erase_if(links, [](const std::vector<rank>& ranks) { return ranks.size() < 2; });
-    return links;
-}
-
 /// A list of groups of ranks. Each rank with a choice has a group of its own. The groups of the last ranks come first,
-/// because their epilogues bound most problems. After the groups of one rank, there is one group of ranks per shared
-/// link. If the objective is the span, there are no groups for links: windows of ranks begin at different times.
+/// because their epilogues bound most problems. After the groups of one rank, there is one group for each link with at
+/// least two ranks that may offload: these ranks. If the objective is the span, there are no groups for links: windows
+/// of ranks begin at different times.
 inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
     std::vector<std::vector<rank>> groups;
     for (std::size_t i = p.graph.ranks(); i-- > 0;)
         if (!is_free_of_choice(p, rank{i})) groups.push_back({rank{i}});
     if (p.objective == objective_kind::span) return groups;
-    for (auto& ranks : ranks_by_link(p))
-        groups.push_back(std::move(ranks));
+    for (auto& ranks : ranks_by_link(p.transfer)) {
+        std::erase_if(ranks, [&](rank r) { return !may_offload(p, r); });
+        if (ranks.size() >= 2) groups.push_back(std::move(ranks));
+    }
     return groups;
 }
 

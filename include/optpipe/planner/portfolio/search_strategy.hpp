@@ -107,15 +107,6 @@ public:
         };
     }
 
-    /// Returns this strategy with other traits and another search. `search` may call the strategy's own search.
-    template <class Traits, class Search>
-    [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
-        auto result = *this;
-        result.traits_ = std::move(traits);
-        result.search_ = std::move(search);
-        return result;
-    }
-
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         auto known = traits_ ? traits_(p) : strategy_traits{};

@@ -30,8 +30,9 @@ inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_roun
     rows.resize(std::min(rows.size(), with.most_tableau_rows));
     for (const auto& [unused, j] : rows) {
         if (rounding.effort() > last) return;
-        if (!lp.solver().is_basic(j)) continue; // an earlier row has repaired the basis
-        const auto slacks = lp.solver().tableau_row(j).slacks;
+        const auto row = lp.solver().tableau_row(j);
+        if (!row) continue; // the basis was repaired
+        const auto& slacks = row->slacks;
         std::vector<row_multiplier> multipliers;
         for (std::size_t i = 0; i < slacks.size(); ++i)
             if (std::abs(slacks[i]) >= with.least_multiplier)
