@@ -114,7 +114,7 @@ template <class... Strategies> std::vector<optpipe::any_search_strategy> all_idl
 inline std::vector<optpipe::any_search_strategy> usual_with(std::vector<optpipe::any_search_strategy> given) {
     using namespace optpipe;
     const auto usual = all_idle<propagation_strategy, cp_strategy, local_search_strategy, rescheduling_strategy,
-                                modulo_strategy, milp_strategy, adaptive_strategy, order_strategy, pair_strategy>();
+                                modulo_strategy, milp_strategy, adaptive_strategy, order_strategy>();
     for (const auto& each : usual)
         if (std::none_of(given.begin(), given.end(), [&](const auto& one) { return one.name() == each.name(); }))
             given.push_back(each);
