@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -75,7 +76,10 @@ private:
         std::vector<unsigned char> free(problem_.columns());
         for (std::size_t j = 0; j < problem_.columns(); ++j) {
             const double limit = way > 0.0 ? problem_.upper[j] : -problem_.lower[j];
-            free[j] = open(j) && way * problem_.cost[j] <= 0.0 && std::isfinite(limit) && stops[j].add(limit) ? 1 : 0;
+            free[j] =
+                open(j) && way * problem_.cost[j] <= 0.0 && std::isfinite(limit) && stops[j].add(limit, most_off(limit))
+                    ? 1
+                    : 0;
         }
         for (std::size_t i = 0; i < problem_.rows(); ++i)
             push_in_row(i, way, stops, free);
@@ -102,10 +106,9 @@ private:
             const double side = way * e.coefficient > 0.0 ? problem_.row_upper[i] : problem_.row_lower[i];
             if (!std::isfinite(side)) continue;
             auto& stop = stops[e.column];
-            bool fine = others == 1 && stop.add(side / e.coefficient);
+            bool fine = others == 1 && stop.add(side / e.coefficient, most_off(side / e.coefficient));
             for (const auto& other : entries)
-                fine = fine && (other.column == e.column ||
-                                stop.add(problem_.unit[other.column] * other.coefficient / e.coefficient));
+                fine = fine && (other.column == e.column || add_step(stop, other, e.coefficient));
             free[e.column] = fine ? 1 : 0;
         }
     }
@@ -137,7 +140,23 @@ private:
         add(g, problem_.row_lower[i] / coefficient);
         add(g, problem_.row_upper[i] / coefficient);
         for (const auto& e : problem_.row_entries(i))
-            if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
+            if (!open(e.column) && !add_step(measures_[g], e, coefficient)) bad_[g] = 1;
+    }
+    /// The largest error of a value that is rounded to a decimal. The errors of rows stay far below the tolerance,
+    /// except for the last digits of large values.
+    [[nodiscard]] double most_off(double value) const {
+        constexpr double share = 1e-3; // of the tolerance
+        constexpr double digits = 4.0 * std::numeric_limits<double>::epsilon();
+        return std::max(share * problem_.tolerances.feasibility, digits * std::abs(value));
+    }
+    /// Adds the change of a row, divided by `coefficient`, for one unit of an integral column.
+    [[nodiscard]] bool add_step(common_divisor& to, const entry& e, double coefficient) const {
+        const double unit = problem_.unit[e.column];
+        const double step = unit * e.coefficient / coefficient;
+        double size = 1.0;
+        for (const double bound : {problem_.lower[e.column], problem_.upper[e.column]})
+            if (std::isfinite(bound)) size = std::max(size, std::abs(bound) / unit);
+        return to.add(step, most_off(size * step) / size);
     }
     /// Must be called after the rows have been measured. A bound that is nearly a multiple of its group's divisor is
     /// rounded later. Rounding the bounds removes only noise: points rounded like the bounds still satisfy integral
@@ -154,7 +173,7 @@ private:
         return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
     }
     void add(std::size_t group, double value) {
-        if (std::isfinite(value) && !measures_[group].add(value)) bad_[group] = 1;
+        if (std::isfinite(value) && !measures_[group].add(value, most_off(value))) bad_[group] = 1;
     }
     void refuse_large(std::size_t j) {
         const double unit = measures_[root(j)].value();
@@ -194,9 +213,10 @@ private:
     double error = 0.0;
     for (const auto& e : p.row_entries(row)) {
         const double off = std::abs(std::fma(-std::round(e.coefficient / unit), unit, e.coefficient));
+        const bool is_rounding = off <= std::numeric_limits<double>::epsilon() * std::abs(e.coefficient);
         double size = 1.0;
         for (const double bound : {p.lower[e.column], p.upper[e.column]})
-            if (std::isfinite(bound)) size = std::max(size, std::abs(bound));
+            if (std::isfinite(bound) || !is_rounding) size = std::max(size, std::abs(bound));
         error += off * size;
     }
     return error;
