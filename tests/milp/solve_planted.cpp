@@ -93,8 +93,9 @@ TEST_CASE("rows in which large terms cancel deny no planted point") {
 }
 
 TEST_CASE("rows in which large terms cancel and that once denied a planted point") {
-    for (const std::uint64_t seed : {2367U, 3110U, 3396U, 6255U, 7309U, 8466U, 11482U, 11953U, 13670U, 13958U, 14679U,
-                                     17391U, 19380U, 19555U, 602904U, 1563462U, 1819068U, 1889859U})
+    for (const std::uint64_t seed :
+         {2367U,  3110U,  3396U,  6255U,  7309U,   8466U,    11482U,   11953U,   13670U,   13958U,
+          14679U, 17391U, 19380U, 19555U, 602904U, 1563462U, 1819068U, 1889859U, 2333114U, 3125075U})
         check_cancelling(seed);
 }
 
