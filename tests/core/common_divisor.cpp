@@ -19,3 +19,10 @@ TEST_CASE("numbers of many digits have no common divisor") {
     CHECK_FALSE(common_divisor_of(std::vector{1.0, 1.0 / 3.0}).has_value());
     CHECK_FALSE(common_divisor_of(std::vector{1e13}).has_value());
 }
+
+TEST_CASE("a decimal that is too far from a number doesn't stand for it") {
+    constexpr double value = 2e7 + 1e-5;
+    CHECK(optpipe::common_divisor{}.add(value));
+    CHECK_FALSE(optpipe::common_divisor{}.add(value, 1e-9));
+    CHECK(optpipe::common_divisor{}.add(0.3, 1e-9));
+}

@@ -16,6 +16,7 @@
 #include <limits>
 #include <string>
 #include <variant>
+#include <vector>
 
 using namespace optpipe::milp;
 
@@ -93,8 +94,44 @@ TEST_CASE("rows in which large terms cancel deny no planted point") {
 
 TEST_CASE("rows in which large terms cancel and that once denied a planted point") {
     for (const std::uint64_t seed :
-         {2367U, 3110U, 3396U, 6255U, 7309U, 8466U, 11482U, 11953U, 13670U, 13958U, 14679U, 17391U, 19380U, 19555U})
+         {2367U,  3110U,  3396U,  6255U,  7309U,   8466U,    11482U,   11953U,   13670U,   13958U,
+          14679U, 17391U, 19380U, 19555U, 602904U, 1563462U, 1819068U, 1889859U, 2333114U, 3125075U})
         check_cancelling(seed);
+}
+
+TEST_CASE("coefficients of integers without bounds are no multiples unless they are to the last digit") {
+    constexpr double x = -168300003.0, y = -7650000.0, factor = 22.000000000022;
+    constexpr double side = -2.9998317122162916; // exactly x - factor * y
+    model m;
+    const auto first = m.add_variable(-infinity, infinity, domain::integer);
+    const auto second = m.add_variable(-infinity, infinity, domain::integer);
+    m.add_row(first - factor * second == side);
+    REQUIRE(check(m, std::vector{x, y}, optpipe::tolerance{0.0}).empty());
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        solve_options options;
+        options.presolve = presolve;
+        options.time_limit = std::chrono::seconds{2};
+        CHECK(status_of(solve(m, options).why) != "infeasible");
+    }
+}
+
+TEST_CASE("a column is no multiple of a decimal that its bound only resembles") {
+    model m;
+    const auto x = m.add_variable(3.0, 7.0, domain::integer), y = m.add_variable(-infinity, -19999999.92001);
+    m.add_row(1e7 * x + y == 9999999.9999900013);
+    m.set_objective(-7.0 * x - 9.0 * y);
+    for (const bool presolve : {true, false})
+        for (const bool tree_search : {true, false}) {
+            CAPTURE(presolve);
+            CAPTURE(tree_search);
+            solve_options options;
+            options.presolve = presolve;
+            options.tree_search = tree_search;
+            const auto found = solve(m, options);
+            CHECK(status_of(found.why) != "infeasible");
+            CHECK(found.bound <= 179999979.0000855 * (1.0 + 1e-6));
+        }
 }
 
 TEST_CASE("sides that lose digits on the way don't make a model infeasible") {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -16,8 +17,9 @@ namespace optpipe {
 /// The greatest common divisor of decimals with few digits, if it can be determined.
 class common_divisor {
 public:
-    /// Adds a value. Returns false if the value has too many digits.
-    bool add(double value) {
+    /// Adds a value, or a decimal that differs from the value by at most `most_off`. Returns false if the value has too
+    /// many digits.
+    bool add(double value, double most_off = std::numeric_limits<double>::infinity()) {
         value = std::abs(value);
         if (value == 0.0) return true;
         for (std::size_t power = power_; power < powers; ++power) {
@@ -25,7 +27,8 @@ public:
             if (scaled > largest) return false;
             const double nearest = std::round(scaled);
             const double off = std::abs(scaled - nearest);
-            if (nearest < 1.0 || off > std::min(exactness * std::max(1.0, nearest), farthest)) continue;
+            const double most = std::min({exactness * std::max(1.0, nearest), farthest, most_off * scale_of(power)});
+            if (nearest < 1.0 || off > most) continue;
             raise_to(power);
             common_ = std::gcd(common_, static_cast<std::int64_t>(nearest));
             return true;

@@ -79,14 +79,18 @@ private:
         const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
         const auto room = difference(now.side, a, end);
         const auto size = difference(others, room.value);
-        const double excess = std::abs(a) - size.value;
+        // A rounding error becomes 0, unless it matters somewhere in the column's range.
+        const double lost = size.noise > 0.0 ? size.noise * (m.upper(t.column) - m.lower(t.column)) : 0.0;
+        const bool is_rounded = slack.is_negligible(lost);
+        const double needed = is_rounded ? size.value : size.value + size.noise;
+        const double excess = std::abs(a) - needed;
         if (excess <= parameters.least_change * std::abs(a) || excess <= slack.excess_at(now.side))
             return t.coefficient;
-        const double smaller = a > 0.0 ? size.value : -size.value;
+        const double smaller = a > 0.0 ? needed : -needed;
         const auto moved = difference(room.value, -smaller, end);
         now.steps.steps.push_back(set_coefficient{r, t.column, now.sign * smaller});
         now.side = moved.value;
-        now.noise += noise + room.noise + size.noise * std::abs(end) + moved.noise;
+        now.noise += noise + room.noise + (is_rounded ? lost : 0.0) + moved.noise;
         return now.sign * smaller;
     }
 };

@@ -47,7 +47,7 @@ private:
         const auto agrees = [&](double a, double b) {
             const double off = std::abs(std::fma(factor, a, -b));
             return off <= slack.equality.at(std::max(std::abs(factor * a), std::abs(b))) &&
-                   slack.is_negligible(off * m.size(second));
+                   slack.is_negligible(m.error_in_row(second, b, off));
         };
         const bool is_same = agrees(m.cost(first), m.cost(second)) &&
                              std::all_of(entries.begin(), entries.end(), [&](const column_entry& e) {

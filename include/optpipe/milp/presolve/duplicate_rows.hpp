@@ -43,7 +43,7 @@ private:
         for (std::size_t i = 0; i < a.size(); ++i) {
             const double off = std::abs(std::fma(factor.value, a[i].coefficient, -b[i].coefficient));
             if (a[i].column != b[i].column || off > slack.equality.at(std::abs(b[i].coefficient))) return {};
-            factor.noise += off * m.size(a[i].column);
+            factor.noise += m.error_in_row(a[i].column, b[i].coefficient, off);
         }
         return slack.is_negligible(factor.noise) ? factor : rounded{};
     }

@@ -42,6 +42,14 @@ struct implied_interval {
     return off <= margins::noise_at(m.upper(x)) && is_tolerable(m, x, off, slack);
 }
 
+/// The error of a row's activity at the point where the column x, moved upwards or downwards, meets the row's side
+/// before its own bound: x may exceed the bound by the errors that `implies_lower` and `implies_upper` accept.
+[[nodiscard]] inline double error_at_side(const reducible& m, const term& t, const implied_interval& implied,
+                                          bool upwards) {
+    const double off = upwards ? implied.upper - m.upper(t.column) : m.lower(t.column) - implied.lower;
+    return std::abs(t.coefficient) * ((off > 0.0 ? off : 0.0) + implied.noise);
+}
+
 /// Tightens the bounds of a column. New bounds follow from one row and the bounds of the row's other columns. Bounds of
 /// continuous columns must gain enough (`margins::is_worth`), in models with integer variables.
 struct implied_bounds {

@@ -135,7 +135,7 @@ struct substitute_column {
     double error = 0.0;
     for (const auto& t : m.terms(r)) {
         const double off = std::abs(std::fma(-std::round(t.coefficient / divisor), divisor, t.coefficient));
-        if (off > 0.0) error += off * m.size(t.column);
+        error += m.error_in_row(t.column, t.coefficient, off);
     }
     return error;
 }
@@ -156,9 +156,9 @@ struct substitute_column {
     const auto is_multiple = [&](const term& other) {
         return m.is_integer(other.column) && slack.is_integral(other.coefficient / t.coefficient);
     };
-    return 2.0 * m.noise(r) < std::abs(t.coefficient) && slack.is_integral(side / t.coefficient) &&
-           std::all_of(terms.begin(), terms.end(), is_multiple) &&
-           slack.is_negligible(error_of_equation(m, r, t, side));
+    if (!slack.is_integral(side / t.coefficient) || !std::all_of(terms.begin(), terms.end(), is_multiple)) return false;
+    const double error = error_of_equation(m, r, t, side);
+    return slack.is_negligible(error) && 2.0 * (m.noise(r) + error) < std::abs(t.coefficient);
 }
 
 /// The quotient in an equation that determines the column x; rounded if x is an integer (`stays_integral`).
@@ -278,6 +278,11 @@ struct merge_columns {
         const double high = factor * (factor > 0.0 ? m.upper(merged) : m.lower(merged));
         const double lower = m.lower(kept) + low;
         const double upper = m.upper(kept) + high;
+        for (const auto& e : m.entries(kept)) {
+            if (!m.has(e.at)) continue;
+            const double a = m.coefficient(e.at, merged);
+            m.add_noise(e.at, m.error_in_row(merged, a, std::abs(std::fma(factor, e.coefficient, -a))));
+        }
         m.set_integer(kept, m.is_integer(kept) && m.is_integer(merged));
         m.remove(merged);
         m.set_bounds(kept, lower, upper);

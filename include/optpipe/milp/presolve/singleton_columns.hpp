@@ -53,7 +53,8 @@ private:
         const auto implied = implied_by(m, r, m.activity(r), {x, a});
         const bool is_kept_by_row =
             shrinks ? implies_lower(m, x, implied.lower, slack) : implies_upper(m, x, implied.upper, slack);
-        if (is_kept_by_row) found.add({{bound_row{r, side, side}}, {r}, {x}});
+        if (!is_kept_by_row) return;
+        found.add({{bound_row{r, side, side, error_at_side(m, {x, a}, implied, !shrinks)}}, {r}, {x}});
     }
 };
 

@@ -42,7 +42,8 @@ private:
         const double side = side_against(m, *lock, grows);
         if (!is_kept_by_row || !stays_integral(m, lock->at, {x, lock->coefficient}, side, slack)) return;
         if (m.terms(lock->at).size() > 2 && !free_columns::can_go(m, lock->at, {x, lock->coefficient}, slack)) return;
-        const double error = error_of_equation(m, lock->at, {x, lock->coefficient}, side);
+        const double error = error_of_equation(m, lock->at, {x, lock->coefficient}, side) +
+                             error_at_side(m, {x, lock->coefficient}, implied, grows);
         found.add({{bound_row{lock->at, side, side, error}}, {lock->at}, {x}});
     }
 

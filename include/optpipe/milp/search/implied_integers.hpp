@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -40,8 +41,10 @@ namespace detail {
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
-        : problem_{p}, group_(p.columns()), bad_(p.columns(), 0), measures_(p.columns()) {
+        : problem_{p}, group_(p.columns()), bad_(p.columns(), 0), measures_(p.columns()), largest_(p.columns(), 1.0) {
         std::iota(group_.begin(), group_.end(), std::size_t{0});
+        for (const auto& e : p.entries)
+            largest_[e.column] = std::max(largest_[e.column], std::abs(e.coefficient));
     }
 
     /// Returns the number of implied columns found.
@@ -75,7 +78,10 @@ private:
         std::vector<unsigned char> free(problem_.columns());
         for (std::size_t j = 0; j < problem_.columns(); ++j) {
             const double limit = way > 0.0 ? problem_.upper[j] : -problem_.lower[j];
-            free[j] = open(j) && way * problem_.cost[j] <= 0.0 && std::isfinite(limit) && stops[j].add(limit) ? 1 : 0;
+            free[j] = open(j) && way * problem_.cost[j] <= 0.0 && std::isfinite(limit) &&
+                              stops[j].add(limit, most_off(j, limit))
+                          ? 1
+                          : 0;
         }
         for (std::size_t i = 0; i < problem_.rows(); ++i)
             push_in_row(i, way, stops, free);
@@ -102,10 +108,9 @@ private:
             const double side = way * e.coefficient > 0.0 ? problem_.row_upper[i] : problem_.row_lower[i];
             if (!std::isfinite(side)) continue;
             auto& stop = stops[e.column];
-            bool fine = others == 1 && stop.add(side / e.coefficient);
+            bool fine = others == 1 && stop.add(side / e.coefficient, most_off(e.column, side / e.coefficient));
             for (const auto& other : entries)
-                fine = fine && (other.column == e.column ||
-                                stop.add(problem_.unit[other.column] * other.coefficient / e.coefficient));
+                fine = fine && (other.column == e.column || add_step(stop, e.column, other, e.coefficient));
             free[e.column] = fine ? 1 : 0;
         }
     }
@@ -134,10 +139,27 @@ private:
             bad_[g] = 1;
             return;
         }
-        add(g, problem_.row_lower[i] / coefficient);
-        add(g, problem_.row_upper[i] / coefficient);
+        add(column, problem_.row_lower[i] / coefficient);
+        add(column, problem_.row_upper[i] / coefficient);
         for (const auto& e : problem_.row_entries(i))
-            if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
+            if (!open(e.column) && !add_step(measures_[g], column, e, coefficient)) bad_[g] = 1;
+    }
+    /// The largest error of a column's value that is rounded to a decimal. The errors of rows stay far below the
+    /// tolerance, except for the last digits of large values.
+    [[nodiscard]] double most_off(std::size_t j, double value) const {
+        constexpr double share = 1e-3; // of the tolerance
+        constexpr double digits = 4.0 * std::numeric_limits<double>::epsilon();
+        return std::max(share * problem_.tolerances.feasibility / largest_[j], digits * std::abs(value));
+    }
+    /// Adds the change of column j for one unit of an integral column in a row. The row's coefficient of column j is
+    /// `coefficient`.
+    [[nodiscard]] bool add_step(common_divisor& to, std::size_t j, const entry& e, double coefficient) const {
+        const double unit = problem_.unit[e.column];
+        const double step = unit * e.coefficient / coefficient;
+        double size = 1.0;
+        for (const double bound : {problem_.lower[e.column], problem_.upper[e.column]})
+            if (std::isfinite(bound)) size = std::max(size, std::abs(bound) / unit);
+        return to.add(step, most_off(j, size * step) / size);
     }
     /// Must be called after the rows have been measured. A bound that is nearly a multiple of its group's divisor is
     /// rounded later. Rounding the bounds removes only noise: points rounded like the bounds still satisfy integral
@@ -145,7 +167,7 @@ private:
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
-            if (!is_nearly_integral(bound, measures_[root(j)].value())) add(root(j), bound);
+            if (!is_nearly_integral(bound, measures_[root(j)].value())) add(j, bound);
     }
     [[nodiscard]] bool is_nearly_integral(double bound, double unit) const {
         constexpr double least_share = 1e-3; // largest noise, as a share of the unit
@@ -153,8 +175,9 @@ private:
         const double noise = problem_.tolerances.noise_at(bound);
         return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
     }
-    void add(std::size_t group, double value) {
-        if (std::isfinite(value) && !measures_[group].add(value)) bad_[group] = 1;
+    void add(std::size_t j, double value) {
+        const auto group = root(j);
+        if (std::isfinite(value) && !measures_[group].add(value, most_off(j, value))) bad_[group] = 1;
     }
     void refuse_large(std::size_t j) {
         const double unit = measures_[root(j)].value();
@@ -186,6 +209,7 @@ private:
     std::vector<std::size_t> group_;
     std::vector<unsigned char> bad_;
     std::vector<common_divisor> measures_;
+    std::vector<double> largest_; ///< for each column, the largest magnitude of its coefficients, but at least 1
     std::vector<std::size_t> chosen_;
 };
 
@@ -194,9 +218,10 @@ private:
     double error = 0.0;
     for (const auto& e : p.row_entries(row)) {
         const double off = std::abs(std::fma(-std::round(e.coefficient / unit), unit, e.coefficient));
+        const bool is_rounding = off <= std::numeric_limits<double>::epsilon() * std::abs(e.coefficient);
         double size = 1.0;
         for (const double bound : {p.lower[e.column], p.upper[e.column]})
-            if (std::isfinite(bound)) size = std::max(size, std::abs(bound));
+            if (std::isfinite(bound) || !is_rounding) size = std::max(size, std::abs(bound));
         error += off * size;
     }
     return error;
