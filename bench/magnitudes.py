@@ -6,10 +6,10 @@ sides and bounds have magnitudes from 1e-6 to 1e15.
 
 Every model is solved by `optpipe solve` on one thread and on two, by HiGHS and by SCIP. The program counts models on
 which both others have the same answer and ours has another, models on which ours ends in numerical trouble, and models
-on which two threads find another value than one. Every returned point is checked in exact arithmetic, so that the report
-says who is right. A point is rounded and moved within its bounds. It counts if it violates no row by more than 1e-6 (or
-1e-9 of the row's largest term), and no row of whole numbers at all. Models with a count are written to the folder of
---keep.
+on which two threads find another value than one. Every returned point is checked in exact arithmetic, so that the
+report says which answer is right. A point is rounded and moved within its bounds. It counts if it violates no row by
+more than 1e-6 (or 1e-9 of the row's largest term), and no row of whole numbers at all. Models with a count are written
+to the folder of --keep.
 """
 import argparse
 import importlib
@@ -203,7 +203,7 @@ def same(model, a, b):
 
 
 def judge(model, our, others):
-    """Who is right, as far as the points tell. The two others agree with each other."""
+    """Which answer is right, as far as the points tell. The two others agree with each other."""
     def valid(answer):
         return answer.get("point") is not None and model.accepts(answer["point"])
     theirs = [other for other in others if valid(other)]
