@@ -35,7 +35,7 @@ class Model:
         draw = random.Random(seed)
         columns, rows = draw.randint(1, 10), draw.randint(1, 8)
         least, most = sorted((draw.uniform(-6, 15), draw.uniform(-6, 15)))
-        if draw.random() < 0.5:  # half of the models stay within ordinary magnitudes but for some numbers
+        if draw.random() < 0.5:  # most numbers of half of the models have ordinary magnitudes
             least, most = -1, 3
 
         def size():

@@ -54,6 +54,21 @@ inline constexpr double largest_exact_integer = 0x1p53;
 
 [[nodiscard]] inline bool is_integral(double value) { return value == std::round(value); }
 
+/// The distance from a value to the nearest multiple of `unit`.
+[[nodiscard]] inline double distance_to_multiple(double value, double unit) {
+    return std::abs(std::fma(-std::round(value / unit), unit, value));
+}
+
+/// The error of a row's activity if a coefficient is off by `off`. The column is between the given bounds. The error is
+/// unlimited if a bound is infinite and the coefficient is off by more than a rounding error.
+[[nodiscard]] inline double error_in_row(double coefficient, double off, double lower, double upper) {
+    const bool is_rounding = off <= std::numeric_limits<double>::epsilon() * std::abs(coefficient);
+    double size = 1.0;
+    for (const double bound : {lower, upper})
+        if (std::isfinite(bound) || !is_rounding) size = std::max(size, std::abs(bound));
+    return off * size;
+}
+
 /// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
     constexpr double operations = 8.0; // effective number of operations: most terms are small, and errors partly cancel

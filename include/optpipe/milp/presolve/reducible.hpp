@@ -146,12 +146,9 @@ public:
         const auto finite = [](double bound) { return std::isfinite(bound) ? feasibility::scale(bound) : 1.0; };
         return std::max(finite(lower(x)), finite(upper(x)));
     }
-    /// The error of a row's activity if the column's coefficient is off by `off`. The error is unlimited if a column
-    /// without bounds has a coefficient that is off by more than a rounding error.
+    /// The error of a row's activity if the column's coefficient is off by `off`.
     [[nodiscard]] double error_in_row(variable x, double coefficient, double off) const {
-        const bool is_open = lower(x) == -infinity || upper(x) == infinity;
-        const double rounding = std::numeric_limits<double>::epsilon() * std::abs(coefficient);
-        return is_open && off > rounding ? infinity : off * size(x);
+        return milp::error_in_row(coefficient, off, lower(x), upper(x));
     }
     /// Sets a computed coefficient, and adds its error to the row's noise.
     void set_coefficient(row r, variable x, rounded value) {

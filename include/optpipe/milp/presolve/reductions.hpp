@@ -133,10 +133,8 @@ struct substitute_column {
 /// The largest distance of a row's activity from a multiple of the divisor, at any point with integer values.
 [[nodiscard]] inline double error_of_multiples(const reducible& m, row r, double divisor) {
     double error = 0.0;
-    for (const auto& t : m.terms(r)) {
-        const double off = std::abs(std::fma(-std::round(t.coefficient / divisor), divisor, t.coefficient));
-        error += m.error_in_row(t.column, t.coefficient, off);
-    }
+    for (const auto& t : m.terms(r))
+        error += m.error_in_row(t.column, t.coefficient, distance_to_multiple(t.coefficient, divisor));
     return error;
 }
 
@@ -144,8 +142,7 @@ struct substitute_column {
 /// coefficient; 0 if x is continuous.
 [[nodiscard]] inline double error_of_equation(const reducible& m, row r, const term& t, double side) {
     if (!m.is_integer(t.column)) return 0.0;
-    const double off = std::abs(std::fma(-std::round(side / t.coefficient), t.coefficient, side));
-    return off + error_of_multiples(m, r, t.coefficient);
+    return distance_to_multiple(side, t.coefficient) + error_of_multiples(m, r, t.coefficient);
 }
 
 /// Whether (`side` - other terms) / coefficient is always a valid value of the column. The quotients of an integer

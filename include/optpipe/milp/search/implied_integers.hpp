@@ -16,6 +16,10 @@
 namespace optpipe::milp::search {
 namespace detail {
 
+/// The largest error of a row that rounding its coefficients or a column's value may cause, as a share of the
+/// feasibility tolerance. A row may be rounded several times, so the share is small. Not tuned.
+inline constexpr double share_of_rounding = 1e-3;
+
 /// Divides a row's lower side by `unit`, and rounds the quotient up to an integer. A quotient that exceeds an integer
 /// only by noise is rounded to this integer.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
@@ -147,9 +151,9 @@ private:
     /// The largest error of a column's value that is rounded to a decimal. The errors of rows stay far below the
     /// tolerance, except for the last digits of large values.
     [[nodiscard]] double most_off(std::size_t j, double value) const {
-        constexpr double share = 1e-3; // of the tolerance
         constexpr double digits = 4.0 * std::numeric_limits<double>::epsilon();
-        return std::max(share * problem_.tolerances.feasibility / largest_[j], digits * std::abs(value));
+        return std::max(detail::share_of_rounding * problem_.tolerances.feasibility / largest_[j],
+                        digits * std::abs(value));
     }
     /// Adds the change of column j for one unit of an integral column in a row. The row's coefficient of column j is
     /// `coefficient`.
@@ -217,12 +221,8 @@ private:
 [[nodiscard]] inline double error_of_multiples(const problem& p, std::size_t row, double unit) {
     double error = 0.0;
     for (const auto& e : p.row_entries(row)) {
-        const double off = std::abs(std::fma(-std::round(e.coefficient / unit), unit, e.coefficient));
-        const bool is_rounding = off <= std::numeric_limits<double>::epsilon() * std::abs(e.coefficient);
-        double size = 1.0;
-        for (const double bound : {p.lower[e.column], p.upper[e.column]})
-            if (std::isfinite(bound) || !is_rounding) size = std::max(size, std::abs(bound));
-        error += off * size;
+        const double off = distance_to_multiple(e.coefficient, unit);
+        error += error_in_row(e.coefficient, off, p.lower[e.column], p.upper[e.column]);
     }
     return error;
 }
@@ -230,7 +230,6 @@ private:
 /// Divides rows of integral columns by the greatest common divisor of their coefficients. The divided coefficients and
 /// sides are small integers, and their sums are exact. Rows stay as they are if rounding their coefficients matters.
 inline void make_rows_integral(problem& p) {
-    constexpr double share = 1e-3; // largest error, as a share of the tolerance
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {
         coefficients.clear();
@@ -243,7 +242,7 @@ inline void make_rows_integral(problem& p) {
         const auto measure = common_divisor_of(coefficients);
         if (!measure || *measure <= 0.0) continue;
         const double error = error_of_multiples(p, i, *measure);
-        if (error > share * p.tolerances.feasibility) continue;
+        if (error > detail::share_of_rounding * p.tolerances.feasibility) continue;
         for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)
             p.entries[k].coefficient = std::round(p.entries[k].coefficient / *measure);
         const double noise = p.row_noise[i] + error;
