@@ -29,10 +29,10 @@ struct small_trail {
     void raise(cp::bound_index b_, cp::ticks value, const std::vector<cp::fact>& because) {
         REQUIRE(facts.raise(b_, value, because));
     }
-    cp::learned_clause learn(const std::vector<cp::fact>& conflict) {
+    cp::learned_clause learn(const std::vector<cp::fact>& conflict, std::uint32_t assumed = 0) {
         facts.fail(conflict);
         cp::conflict_analysis analysis{m.variables(), 2 * m.tasks.size()};
-        return analysis.learn(facts, [](std::uint32_t) {});
+        return analysis.learn(facts, assumed, [](std::uint32_t) {});
     }
 };
 
@@ -83,4 +83,25 @@ TEST_CASE("a conflict that depends on no choice is final, wherever it is found")
     t.facts.decide(t.b);
     t.raise(t.first, 3, {});
     CHECK(t.learn({cp::fact::of(t.first, 1)}).final);
+}
+
+TEST_CASE("a conflict of assumptions teaches nothing, and each assumption counts as a level") {
+    small_trail t;
+    REQUIRE(t.facts.decide_all(std::vector{t.a, t.b}));
+    SUBCASE("below decisions") {
+        const auto learned = t.learn({cp::fact::of(t.a), cp::fact::of(t.b)}, 1);
+        CHECK(learned.final);
+        CHECK(learned.level == 1);
+        CHECK(learned.clause.empty());
+    }
+    SUBCASE("with a decision") {
+        t.facts.decide(t.c);
+        const auto learned = t.learn({cp::fact::of(t.a), cp::fact::of(t.b), cp::fact::of(t.c)}, 1);
+        REQUIRE_FALSE(learned.final);
+        CHECK(learned.clause.front() == !t.c);
+        CHECK(learned.clause.size() == 3);
+        CHECK(learned.level == 1);
+        CHECK(learned.distinct_levels == 3);
+    }
+    SUBCASE("contradictory ones") { CHECK_FALSE(t.facts.decide_all(std::vector{!t.b})); }
 }

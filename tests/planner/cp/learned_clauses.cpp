@@ -4,6 +4,7 @@
 #include "optpipe/planner/cp/bounding_form.hpp"
 #include "optpipe/planner/cp/clause_pool.hpp"
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/neighbourhoods.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -38,8 +39,11 @@ constexpr cp::clause_pool_parameters all_clauses{.most_levels = std::numeric_lim
 struct tally {
     std::size_t problems = 0;
     std::size_t conflicts = 0;
-    /// For `check_shared`: the number of problems where the shorter schedule was refuted.
+    /// For `check_shared`: the number of problems where the shorter schedule was refuted. For `check_nearby`: the
+    /// number of neighbourhoods.
     std::size_t refuted = 0;
+    /// The number of assumptions.
+    std::size_t kept = 0;
 };
 
 /// Whether the assignment of a schedule, read in FIFO order, is a schedule.
@@ -124,7 +128,49 @@ void check_shared(const problem& p, const schedule& best, cp::overtaking form, t
     seen.refuted += none_shorter ? 1 : 0;
 }
 
-tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count, bool shared = false) {
+/// The same for a search in neighbourhoods of the schedule, each freed in part, which must find the schedule in each.
+void check_nearby(const problem& p, const schedule& best, cp::overtaking form, tally& seen) {
+    const cp::pipeline_model m{p, form};
+    const auto known = cp::assignment_of(m, best);
+    if (form == cp::overtaking::forbidden && !represents(m, known)) return;
+    ++seen.problems;
+    const auto objective = m.time().nearest(objective_of(p, best).value());
+    cp::clause_pool pool{all_clauses};
+    cp::clause_pool::member others{pool};
+    cp::prover search{m, 1};
+    cp::prover shorter{m, 2};
+    cp::neighbourhoods around{m, 3};
+    auto away = known;
+    away.values.flip();
+    search.share(pool);
+    shorter.share(pool);
+    search.limit(objective);
+    shorter.limit(objective - 1);
+    constexpr std::size_t most = 2000;
+    for (int turn = 0; turn < 20; ++turn) {
+        const auto kept = around.next(known);
+        CHECK(std::all_of(kept.begin(), kept.end(), [&](cp::literal l) { return known.is_true(l); }));
+        seen.kept += kept.size();
+        search.assume(kept);
+        search.hint(away);
+        const auto answer = search.search(most, [] { return false; });
+        CHECK(answer != cp::search_status::infeasible);
+        CHECK(answer != cp::search_status::refuted);
+        shorter.assume(kept);
+        const auto none = shorter.search(most, [] { return false; });
+        if (form != cp::overtaking::pooled) CHECK(none != cp::search_status::solved); // `pooled` is a relaxation
+        around.adapt(none);
+        seen.refuted += none == cp::search_status::refuted ? 1 : 0;
+    }
+    CHECK_FALSE(contradicts(others, objective, known));
+    // What was learned under assumptions holds without them.
+    search.assume({});
+    CHECK(search.search(most, [] { return false; }) != cp::search_status::infeasible);
+    seen.conflicts += search.conflicts() + shorter.conflicts();
+}
+
+tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count,
+                 decltype(check)& check_one = check) {
     random_numbers random{seed};
     tally seen;
     for (std::size_t i = 0; i < oracle::random_cases(count); ++i) {
@@ -135,8 +181,7 @@ tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std:
         if (!best.proven || !best.objective) continue;
         for (const auto form : {cp::overtaking::pooled, cp::overtaking::forbidden, cp::overtaking::allowed})
             if (form != cp::overtaking::pooled || cp::bounding_form(r.problem) == form)
-                shared ? check_shared(r.problem, best.schedule, form, seen)
-                       : check(r.problem, best.schedule, form, seen);
+                check_one(r.problem, best.schedule, form, seen);
     }
     return seen;
 }
@@ -189,8 +234,23 @@ TEST_CASE("with interruptions") {
 TEST_CASE("searches that share what they learn") {
     const auto seen = check_many(
         {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 40, .storage_percent = 60}, 21,
-        150, true);
+        150, check_shared);
     CHECK(seen.problems > oracle::random_cases(200));
     CHECK(seen.conflicts > oracle::random_cases(80));
     CHECK(seen.refuted > oracle::random_cases(200));
+}
+
+TEST_CASE("searches in neighbourhoods") {
+    const auto seen = check_many({.ranks = 2,
+                                  .stages = 4,
+                                  .microbatches = 4,
+                                  .cells = 8,
+                                  .offloading_percent = 60,
+                                  .span_percent = 10,
+                                  .storage_percent = 40},
+                                 22, 100, check_nearby);
+    CHECK(seen.problems > oracle::random_cases(100));
+    CHECK(seen.conflicts > oracle::random_cases(100));
+    CHECK(seen.refuted > oracle::random_cases(500));
+    CHECK(seen.kept > oracle::random_cases(10'000));
 }

@@ -75,3 +75,28 @@ TEST_CASE("tasks that wait for each other are a conflict, however far the deadli
         CHECK(solver->now().earliest(optional) == solver->now().earliest(second) + 3);
     }
 }
+
+TEST_CASE("what contradicts the assumptions may be feasible without them") {
+    cp::model m;
+    const auto a = m.add_variable();
+    const auto b = m.add_variable();
+    const auto c = m.add_variable();
+    m.add_clause({a, b, c});
+    m.add_clause({a, b, !c});
+    cp::solver solver{m};
+    const auto never_stop = [] { return false; };
+    solver.assume({!a, !b});
+    CHECK(solver.search(10, never_stop) == cp::search_status::refuted);
+    solver.assume({a, !a});
+    CHECK(solver.search(10, never_stop) == cp::search_status::refuted);
+    solver.assume({!a});
+    REQUIRE(solver.search(10, never_stop) == cp::search_status::solved);
+    CHECK(solver.now().is_true(b));
+    solver.assume({});
+    REQUIRE(solver.search(10, never_stop) == cp::search_status::solved);
+    m.add_clause({!a});
+    m.add_clause({!b});
+    cp::solver none{m};
+    none.assume({c});
+    CHECK(none.search(10, never_stop) == cp::search_status::infeasible);
+}

@@ -17,7 +17,8 @@ struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
     std::uint32_t distinct_levels = 0;
-    /// Whether the model is infeasible, because the conflict depends on no decision.
+    /// Whether the conflict depends on no decision above the level of the assumptions. Then there is no clause, and
+    /// `level` is 0 if the model is infeasible.
     bool final = false;
 };
 
@@ -27,16 +28,18 @@ class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
 
-    /// `bump(variable)` is called for every variable involved.
-    template <class Bump> learned_clause learn(const trail& trail, Bump bump) {
+    /// `bump(variable)` is called for every variable involved. `assumed` is the level of the assumptions, or 0 if there
+    /// are none.
+    template <class Bump> learned_clause learn(const trail& trail, std::uint32_t assumed, Bump bump) {
         learned_clause result;
         conflict_ = trail.conflict();
         for (bool has_choice = false; !has_choice;) {
             level_ = 0;
             for (const auto& f : conflict_)
                 level_ = std::max(level_, level_of(trail, f));
-            if (level_ == 0) {
+            if (level_ <= assumed) {
                 result.final = true;
+                result.level = level_;
                 return result;
             }
             has_choice = resolve_at_level(trail, bump);
@@ -47,7 +50,7 @@ public:
         for (const auto v : marked_)
             seen_[v] = false;
         marked_.clear();
-        finish(trail, result);
+        finish(trail, assumed, result);
         return result;
     }
 
@@ -194,7 +197,8 @@ private:
     static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
     /// Moves the literal of the second-highest level to the second position, for the watches.
-    void finish(const trail& trail, learned_clause& result) {
+    /// Each assumption counts as a level.
+    void finish(const trail& trail, std::uint32_t assumed, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;
         for (const auto l : clause_)
@@ -203,7 +207,8 @@ private:
             if (level(clause_[i]) > level(clause_[1])) std::swap(clause_[1], clause_[i]);
         result.level = clause_.size() > 1 ? level(clause_[1]) : 0;
         std::sort(levels.begin(), levels.end());
-        result.distinct_levels = static_cast<std::uint32_t>(std::unique(levels.begin(), levels.end()) - levels.begin());
+        const auto above = std::upper_bound(levels.begin(), levels.end(), assumed);
+        result.distinct_levels = static_cast<std::uint32_t>(std::unique(above, levels.end()) - levels.begin());
         result.clause = clause_;
     }
 

@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/assignment.hpp"
 #include "optpipe/planner/cp/clause_pool.hpp"
+#include "optpipe/planner/cp/neighbourhoods.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -40,6 +41,8 @@ struct cp_parameters {
     /// with 2 on 12 other problems with 3 s each. No bound was lower, and no proof came later. Problem
     /// store-v-p2-m4-k100 was proven after 9.2 and 9.6 s (with a value of 2, after 10.4 and 11.5 s).
     std::size_t incumbent_share = 8;
+    /// Number of conflicts in one neighbourhood. Not tuned.
+    std::size_t nearby_conflicts = 200;
     /// A search for a bound tries to raise the bound by at least 1 / `most_gap_divisor` of the gap. Smaller steps are
     /// decided sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
@@ -104,9 +107,9 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 
 /// A set of searches for better schedules and for better bounds, all on one state. Searches for the incumbent look for
-/// better schedules. Searches for the bound test objectives near the bound, and raise the bound above infeasible
-/// objectives. All searches on a state share learned clauses, even across objects of this class. `run` resumes where
-/// the last call stopped.
+/// better schedules, in the complete model or in large neighbourhoods of the incumbent. Searches for the bound test
+/// objectives near the bound, and raise the bound above infeasible objectives. All searches on a state share learned
+/// clauses, even across objects of this class. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -126,6 +129,17 @@ public:
 
 private:
     static constexpr std::string_view name = "cp";
+    /// A search in neighbourhoods of the incumbent (large neighbourhood search).
+    struct nearby_search {
+        const pipeline_model* model;
+        std::unique_ptr<prover> search;
+        neighbourhoods around;
+        /// The incumbent and its objective.
+        assignment incumbent{};
+        duration objective = duration::unlimited();
+        /// False once no better schedule exists in the model.
+        bool active = true;
+    };
     struct incumbent_search {
         const pipeline_model* model;
         std::unique_ptr<prover> search;
@@ -155,6 +169,8 @@ private:
             ordered_.emplace(*problem_, overtaking::forbidden);
             incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
         }
+        const auto& nearby = model_for_neighbourhoods();
+        nearby_.emplace(nearby_search{&nearby, new_search(nearby), {nearby, seed_}});
         start_slice(0);
         return true;
     }
@@ -178,6 +194,10 @@ private:
                 start_slice(search_ + 1);
             return true;
         }
+        if (search_ == incumbent_searches_.size()) {
+            if (spent_ >= slice_end_ || !improve_nearby(slice_end_ - spent_)) start_slice(search_ + 1);
+            return true;
+        }
         any_left_ |= improve_bound(std::max<std::size_t>(1, slice_end_ - std::min(spent_, slice_end_)));
         if (finished()) return true;
         effort_ += effort_ / with_.round_growth;
@@ -186,7 +206,7 @@ private:
     }
     void start_slice(std::size_t which) {
         search_ = which;
-        const bool bounds = which == incumbent_searches_.size();
+        const bool bounds = which == incumbent_searches_.size() + 1;
         slice_end_ = spent_ + (bounds ? effort_ / with_.incumbent_share : effort_);
     }
     [[nodiscard]] bool finished() const {
@@ -295,6 +315,25 @@ private:
         }
         return true;
     }
+    /// Searches one neighbourhood of the incumbent. Returns false if no neighbourhood has a better schedule.
+    bool improve_nearby(std::size_t effort) {
+        auto& [model, search, around, incumbent, objective, active] = *nearby_;
+        const auto best = state_->incumbent();
+        if (!best || !active) return false;
+        if (const auto now = objective_of(*problem_, *best); now < objective) {
+            objective = now;
+            incumbent = assignment_of(*model, *best);
+        }
+        search->limit(target() - rounding());
+        search->assume(around.next(incumbent));
+        search->hint(incumbent);
+        const auto answer = count(*search, allowed(std::min(effort, with_.nearby_conflicts)));
+        around.adapt(answer);
+        active = answer != search_status::infeasible;
+        // A neighbourhood without better schedules doesn't count as work that is left: there is always another one.
+        if (answer == search_status::solved) any_left_ |= offer(*model, search->solution());
+        return active;
+    }
     /// Whether the search in the exact model must wait until the search without overtaking is settled. The exact model
     /// is much harder: any two microbatches may overtake each other.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
@@ -303,9 +342,20 @@ private:
     /// Adds the exact model. The exact model is needed if the model that proves bounds allows orders without a
     /// schedule.
     void add_exact() {
-        if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
-        exact_.emplace(*problem_, overtaking::allowed);
-        incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
+        const auto is_there = [](const incumbent_search& each) { return each.model->form() == overtaking::allowed; };
+        if (std::any_of(incumbent_searches_.begin(), incumbent_searches_.end(), is_there)) return;
+        if (const auto* const exact = exact_model()) incumbent_searches_.push_back({exact, new_search(*exact)});
+    }
+    /// The model in which microbatches may overtake each other. Null if it is too large.
+    [[nodiscard]] const pipeline_model* exact_model() {
+        if (bounding_->form() == overtaking::allowed) return &*bounding_;
+        if (!exact_ && !has_too_many_links(*problem_, with_)) exact_.emplace(*problem_, overtaking::allowed);
+        return exact_ ? &*exact_ : nullptr;
+    }
+    [[nodiscard]] const pipeline_model& model_for_neighbourhoods() {
+        if (!bounding_->has_choices()) return *bounding_;
+        const auto* const exact = exact_model();
+        return exact ? *exact : *ordered_;
     }
     /// Searches for a schedule with an objective of at most bound + gap / `gap_divisor_`. `gap_divisor_` is doubled
     /// after a timeout, and halved after a refutation. Returns false if the bound has reached the least feasible
@@ -359,6 +409,7 @@ private:
     std::optional<pipeline_model> ordered_;
     std::optional<pipeline_model> exact_;
     std::vector<incumbent_search> incumbent_searches_;
+    std::optional<nearby_search> nearby_;
     std::unique_ptr<prover> root_probe_;
     /// Whether propagation at the root, with the limit of `root_probe_`, is in progress.
     bool is_probing_ = false;
@@ -410,7 +461,8 @@ private:
 
 /// Constraint programming. Finds the best schedule and proves it optimal. The search branches on the order of pairs of
 /// operations, on offloads and on storage options. The search uses propagation and clause learning, but no linear
-/// programs.
+/// programs. Part of the effort goes to large neighbourhoods of the best schedule, where microbatches may overtake each
+/// other if the problem isn't too large.
 ///
 /// Offers schedules and raises the bound during the search. If the state has no schedule, the search starts from the
 /// schedule of the best builder. Returns when the search is complete or a limit is reached. For a large problem, the

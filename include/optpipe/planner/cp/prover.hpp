@@ -38,6 +38,8 @@ public:
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
+    /// Later searches only look for schedules in which these literals are true.
+    void assume(std::vector<literal> some) { solver_.assume(std::move(some)); }
     /// Propagates at the root. Returns false if propagation shows that the model is infeasible. Ends early if `stop()`
     /// returns true.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {

@@ -29,6 +29,7 @@ namespace optpipe::cp {
 enum class search_status {
     solved,     ///< all variables are assigned, and `now().earliest` has the starts
     infeasible, ///< there is no solution
+    refuted,    ///< there is no solution with the assumptions
     stopped,    ///< the conflict limit was reached, or a stop was requested
 };
 
@@ -121,6 +122,13 @@ public:
                                 order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.most_tie_breakers));
     }
 
+    /// Later searches look for solutions in which these literals are true. Clauses learned under assumptions hold
+    /// without them, too.
+    void assume(std::vector<literal> some) {
+        backtrack(0);
+        assumptions_ = std::move(some);
+    }
+
     /// Propagates without decisions. Ends early if `stop()` returns true. Returns false if there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
@@ -149,8 +157,10 @@ public:
             if (interrupted_ || (steps % with_.decisions_between_looks == 0 && stop())) return leave(first);
             if (!propagate()) {
                 ++conflicts_;
-                if (!learn()) return search_status::infeasible;
-                continue;
+                if (learn()) continue;
+                if (!feasible_) return search_status::infeasible;
+                backtrack(0);
+                return search_status::refuted;
             }
             if (interrupted_ || conflicts_ >= last) return leave(first);
             if (conflicts_ >= restart) {
@@ -159,6 +169,11 @@ public:
                 backtrack(0);
                 if (clauses_.learned().size() > most_learned_) reduce_learned();
                 if (!import_clauses()) return search_status::infeasible;
+            }
+            if (trail_.level() == 0 && !assumptions_.empty()) {
+                if (trail_.decide_all(assumptions_)) continue;
+                backtrack(0);
+                return search_status::refuted;
             }
             const auto next = choose();
             if (next == always) return search_status::solved;
@@ -263,9 +278,14 @@ private:
 
     // Learning.
 
+    /// Returns false if the model is infeasible, or infeasible with the assumptions.
     bool learn() {
-        const auto what = analysis_.learn(trail_, [&](std::uint32_t v) { order_.bump(v); });
-        if (what.final) return feasible_ = false;
+        const std::uint32_t assumed = assumptions_.empty() ? 0 : 1;
+        const auto what = analysis_.learn(trail_, assumed, [&](std::uint32_t v) { order_.bump(v); });
+        if (what.final) {
+            feasible_ = what.level > 0;
+            return false;
+        }
         order_.decay(with_.activity_decay);
         if (pool_.shares(what.distinct_levels)) pool_.add({what.clause, what.distinct_levels, limit_});
         backtrack(what.level);
@@ -349,6 +369,7 @@ private:
     clause_pool::member pool_{};
     ticks limit_ = std::numeric_limits<ticks>::max();
     std::vector<std::uint32_t> tightened_;
+    std::vector<literal> assumptions_;
     std::size_t next_ = 0;
     std::function<bool()> stop_{};
     bool interrupted_ = false;

@@ -77,6 +77,16 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
+    /// Makes all literals true on one new level. Returns false, without a conflict, if one is false.
+    bool decide_all(std::span<const literal> some) {
+        level_begin_.push_back(entries_.size());
+        explanation_begin_.push_back(explanations_.size());
+        for (const literal l : some) {
+            if (is_false(l)) return false;
+            if (is_open(l)) push(l, {});
+        }
+        return true;
+    }
     /// Makes the literal true. Returns false if the literal is already false, with the contradictory facts in
     /// `conflict()`.
     bool assign(literal l, reason why) {
