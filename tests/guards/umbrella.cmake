@@ -1,6 +1,6 @@
 # cmake -DCOMPILER=... ["-DDEFINITIONS=<definition> ..."] -P umbrella.cmake -- <include directory> <header>
-# The header compiles, and what it includes is the standard library and ourselves; with OPTPIPE_COMPILED=1 among the
-# definitions, nothing that only the library needs.
+# What the header includes is the standard library and ourselves; with OPTPIPE_COMPILED=1 among the definitions, nothing
+# that only the library needs. That it compiles, the tests headers, debug_mode and consumer.amalgamated say.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 list(GET arguments 0 include_dir)
@@ -12,13 +12,14 @@ list(TRANSFORM flags PREPEND -D)
 
 # -H and not -M: for clang a file that __has_include found is a dependency, and the standard library asks for TBB.
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 ${flags} -I${include_dir} -fsyntax-only -H -DOPTPIPE_HEADER=<${header}>
+    COMMAND ${COMPILER} -std=c++20 ${flags} -I${include_dir} -E -H -DOPTPIPE_HEADER=<${header}>
             ${CMAKE_CURRENT_LIST_DIR}/header.cpp
     RESULT_VARIABLE status
+    OUTPUT_QUIET
     ERROR_VARIABLE output
 )
 if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${header} doesn't compile:\n${output}")
+    message(FATAL_ERROR "${header} can't be preprocessed:\n${output}")
 endif()
 string(REGEX MATCHALL "\n\\.+ [^\n]+" includes "\n${output}")
 list(TRANSFORM includes REPLACE "^\n\\.+ " "")

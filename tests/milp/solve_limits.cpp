@@ -1,4 +1,5 @@
 #include "oracle/milp_models.hpp"
+#include "oracle/random_cases.hpp"
 #include <optpipe/core/contract.hpp>
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
@@ -119,7 +120,7 @@ TEST_CASE("limits are named, and what is known by then is right") {
 }
 
 TEST_CASE("within a gap, the bound is still one of all points") {
-    constexpr std::size_t models = 40;
+    const auto models = oracle::random_cases(40);
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
         CAPTURE(seed);
         auto m = random_knapsacks(seed);

@@ -34,6 +34,9 @@ public:
 
     verdict judge() {
         if (!each_exists()) return result_;
+        cells_.resize(p_.graph.cells());
+        for (const auto& t : ops_)
+            cells_[cell_of(t.op.stage.position(), t.op.microbatch.position())].push_back(&t);
         counts();
         dependencies();
         lanes();
@@ -59,9 +62,14 @@ private:
     }
     [[nodiscard]] std::size_t count(kind k, std::size_t s, std::size_t m) const {
         std::size_t n = 0;
-        for (const auto& t : ops_)
-            n += is(t, k, s, m) ? 1 : 0;
+        for (const auto* t : of(s, m))
+            n += t->op.kind == k ? 1 : 0;
         return n;
+    }
+    [[nodiscard]] std::size_t cell_of(std::size_t s, std::size_t m) const { return s * p_.graph.microbatches() + m; }
+    /// The operations of a stage and a microbatch.
+    [[nodiscard]] const std::vector<const timed*>& of(std::size_t s, std::size_t m) const {
+        return cells_[cell_of(s, m)];
     }
 
     /// The storage that a forward states for its stash.
@@ -217,10 +225,11 @@ private:
             broken("rules 2, 3, 5, 6, too early:", later.op);
     }
     void dependencies() {
-        for (const auto& a : ops_)
-            for (const auto& b : ops_) {
-                const auto s = a.op.stage.position();
-                const auto m = a.op.microbatch.position();
+        for (const auto& a : ops_) {
+            const auto s = a.op.stage.position();
+            const auto m = a.op.microbatch.position();
+            for (const auto* each : of(s, m)) {
+                const auto& b = *each;
                 if (a.op.kind == kind::forward) {
                     if (is_gradient_of(b, s, m) || is(b, kind::offload, s, m) || is(b, kind::recompute, s, m))
                         starts_after(b, a);
@@ -231,40 +240,50 @@ private:
                     starts_after(b, a);
                 if (a.op.kind == kind::recompute && is_gradient_of(b, s, m)) starts_after(b, a);
             }
+        }
         for (const auto& e : edges_)
             along(e);
-        for (const auto& a : ops_)
-            for (const auto& b : ops_)
-                between(a, b);
+        for (const auto& a : ops_) {
+            between_slices(a);
+            in_groups(a);
+        }
         group_orders();
     }
     /// Rules 2 and 3 along an edge.
     void along(const optpipe::edge& e) {
         const auto from = e.from.position();
         const auto to = e.to.position();
-        for (const auto& a : ops_)
-            for (const auto& b : ops_) {
-                if (a.op.microbatch != b.op.microbatch) continue;
-                const auto m = a.op.microbatch.position();
-                const double lag = e.size * p_.microbatches.factors(e.from, a.op.microbatch).message *
-                                   p_.p2p(p_.rank_of(a.op.stage), p_.rank_of(b.op.stage)).value();
-                if (is(a, kind::forward, from, m) && is(b, kind::forward, to, m)) starts_after(b, a, lag);
-                if (is_gradient_of(a, to, m) && is_gradient_of(b, from, m)) starts_after(b, a, lag);
-            }
-    }
-    /// Rules 2 and 3 between the slices of a sequence, and between the stages of a group.
-    void between(const timed& a, const timed& b) {
-        const auto& op = a.op;
-        if (op.stage == b.op.stage && p_.microbatches.slice_after(op.microbatch) == b.op.microbatch) {
-            if (op.kind == kind::forward && b.op.kind == kind::forward) starts_after(b, a);
-            const bool are_gradients = is_gradient_of(a, op.stage.position(), op.microbatch.position()) &&
-                                       is_gradient_of(b, op.stage.position(), b.op.microbatch.position());
-            if (are_gradients) starts_after(a, b);
+        for (const optpipe::microbatch of_both : p_.graph.all_microbatches()) {
+            const auto m = of_both.position();
+            const double size = e.size * p_.microbatches.factors(e.from, of_both).message;
+            const double ahead = size * p_.p2p(p_.rank_of(e.from), p_.rank_of(e.to)).value();
+            const double back = size * p_.p2p(p_.rank_of(e.to), p_.rank_of(e.from)).value();
+            for (const auto* a : of(from, m))
+                for (const auto* b : of(to, m)) {
+                    if (is(*a, kind::forward, from, m) && is(*b, kind::forward, to, m)) starts_after(*b, *a, ahead);
+                    if (is_gradient_of(*b, to, m) && is_gradient_of(*a, from, m)) starts_after(*a, *b, back);
+                }
         }
-        if (op.kind != kind::forward || !p_.groups.together(op.stage, b.op.stage)) return;
-        p_.groups.for_each_member(op.stage, [&](optpipe::stage member, optpipe::duration delay) {
-            if (member == b.op.stage && is_gradient_of(b, member.position(), op.microbatch.position()))
-                starts_after(b, a, delay.value());
+    }
+    /// Rules 2 and 3 between the slices of a sequence.
+    void between_slices(const timed& a) {
+        const auto s = a.op.stage.position();
+        const auto next = p_.microbatches.slice_after(a.op.microbatch);
+        if (!next) return;
+        for (const auto* b : of(s, next->position())) {
+            if (a.op.kind == kind::forward && b->op.kind == kind::forward) starts_after(*b, a);
+            const bool are_gradients =
+                is_gradient_of(a, s, a.op.microbatch.position()) && is_gradient_of(*b, s, next->position());
+            if (are_gradients) starts_after(a, *b);
+        }
+    }
+    /// Rules 2 and 3 between the stages of a group.
+    void in_groups(const timed& a) {
+        if (a.op.kind != kind::forward) return;
+        const auto m = a.op.microbatch.position();
+        p_.groups.for_each_member(a.op.stage, [&](optpipe::stage member, optpipe::duration delay) {
+            for (const auto* b : of(member.position(), m))
+                if (is_gradient_of(*b, member.position(), m)) starts_after(*b, a, delay.value());
         });
     }
     void group_orders() {
@@ -328,8 +347,8 @@ private:
         }
     }
     [[nodiscard]] const timed* find(bool gradient, std::size_t s, std::size_t m) const {
-        for (const auto& t : ops_)
-            if (gradient ? is_gradient_of(t, s, m) : is(t, kind::forward, s, m)) return &t;
+        for (const auto* t : of(s, m))
+            if (gradient ? is_gradient_of(*t, s, m) : is(*t, kind::forward, s, m)) return t;
         return nullptr;
     }
     /// Adds what is held from the start of one operation to the end of another.
@@ -443,6 +462,7 @@ private:
     const std::vector<timed>& ops_;
     std::vector<optpipe::edge> edges_;
     std::vector<stored> stored_;
+    std::vector<std::vector<const timed*>> cells_;
     double time_slack_ = 0.0;
     double memory_slack_ = 0.0;
     verdict result_;
