@@ -73,9 +73,11 @@ public:
         std::optional<cut> best;
         for (const double sign : {1.0, -1.0}) {
             if (!measure(rows, point, sign)) continue;
+            // The sum with its error is a valid row, which any rounding keeps valid.
+            right_ += if_noticed(error_of_sum(rows, point), sums_);
             const auto divisor = best_divisor();
             if (!divisor) continue;
-            auto found = round(*divisor);
+            auto found = round(*divisor, point);
             if (!found) continue;
             found->measure(point);
             if (found->efficacy > with_.least_efficacy && (!best || found->efficacy > best->efficacy))
@@ -139,6 +141,32 @@ private:
                 return false;
         }
         return true;
+    }
+    /// The error of `right_`: rounding errors of the terms, and the error of the rows.
+    [[nodiscard]] double error_of_sum(std::span<const row_multiplier> rows, std::span<const double> point) const {
+        double error = noise_of_sum(right_size_ + size_of(sums_, point));
+        for (const auto& [i, multiplier] : rows)
+            if (i < problem_.rows()) error += std::abs(multiplier) * problem_.row_noise[i];
+        return error;
+    }
+    /// The error of a row with these terms, or 0 if the error is far below the row's tolerance.
+    static double if_noticed(double error, const sparse_sum& terms) {
+        double largest = 0.0;
+        for (const auto j : terms.touched())
+            largest = std::max(largest, std::abs(terms[j]));
+        return error > with_.zero * largest ? error : 0.0;
+    }
+    /// The sum of the largest magnitudes of all terms. A column without bounds has the magnitude that it has at the
+    /// point.
+    [[nodiscard]] double size_of(const sparse_sum& terms, std::span<const double> point) const {
+        double size = 0.0;
+        for (const auto j : terms.touched()) {
+            double largest = std::abs(point[j]);
+            for (const double bound : {lower_[j], upper_[j]})
+                if (std::isfinite(bound)) largest = std::max(largest, std::abs(bound));
+            size += terms.size_of(j) * std::min(largest, problem_.tolerances.huge);
+        }
+        return size;
     }
     bool measure_row(std::uint32_t i, double multiplier, std::span<const double> point) {
         const double low = row_lower(i), up = row_upper(i);
@@ -298,7 +326,7 @@ private:
 
     /// Rounds parts_ <= right_, and converts the result to columns. The rounding is valid because the parts are
     /// nonnegative.
-    std::optional<cut> round(double divisor) {
+    std::optional<cut> round(double divisor, std::span<const double> point) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
         double limit = std::floor(right);
@@ -307,6 +335,7 @@ private:
             if (weight != 0.0) limit += add_back(p, p.from_upper ? -weight : weight);
         }
         if (rounded_.touched().size() > longest()) return std::nullopt;
+        limit += if_noticed(noise_of_sum(std::abs(limit) + size_of(rounded_, point)), rounded_);
         return normalized(rounded_, limit, lower_, upper_);
     }
     /// Adds a part to the cut, and returns the change of the limit.

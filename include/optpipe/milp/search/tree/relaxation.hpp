@@ -110,7 +110,9 @@ public:
         solver_.set_basis(fresh);
     }
     /// A lower bound that is valid for any status of the last solve.
-    [[nodiscard]] double bound() const { return solver_.dual_bound(); }
+    [[nodiscard]] double bound() const { return solver_.dual_bound() - error_of_bound(); }
+    /// Like `bound`, but without the rounding errors of reduced costs.
+    [[nodiscard]] double nearly_bound() const { return solver_.nearly_dual_bound() - error_of_bound(); }
     [[nodiscard]] std::span<const double> point() const { return solver_.primal(); }
 
     void add_cuts(std::span<const sparse_row> cuts) {
@@ -158,6 +160,14 @@ private:
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
         return left == unlimited ? unlimited : solver_.working_bytes() + static_cast<std::size_t>(growth);
+    }
+    /// The amount by which the errors of the rows' sides may raise the bound.
+    [[nodiscard]] double error_of_bound() const {
+        const auto duals = solver_.duals();
+        double error = 0.0;
+        for (std::size_t i = 0; i < std::min(duals.size(), problem_->rows()); ++i)
+            error += std::abs(duals[i]) * problem_->row_noise[i];
+        return error;
     }
     [[nodiscard]] bool is_clearly_infeasible() const {
         const auto ray = solver_.infeasibility_ray();

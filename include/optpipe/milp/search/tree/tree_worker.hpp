@@ -343,7 +343,7 @@ private:
     /// integer variable farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
-        const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
+        const double bound = std::max(n.bound, lp_.nearly_bound());
         static_cast<void>(offer_rounded());
         if (reaches_cutoff(bound)) return;
         if (!farthest) return branch_without_point(n, open);
@@ -417,7 +417,7 @@ private:
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (!p.is_integer(j)) lp_.set_bounds(j, p.lower[j], p.upper[j]);
         const auto status = lp_.solve(*context_->limits, infinity);
-        const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
+        const double bound = std::max(n.bound, lp_.nearly_bound());
         if (status == lp_status::optimal) static_cast<void>(offer(lp_.point()));
         lp_.follow(d);
         if (status == lp_status::infeasible) {
