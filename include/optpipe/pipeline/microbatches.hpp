@@ -101,13 +101,11 @@ public:
     }
     /// The slice before `m` in its sequence.
     [[nodiscard]] constexpr std::optional<microbatch> slice_before(microbatch m) const {
-        if (m.position() == 0 || sequence_.empty()) return std::nullopt;
-        return sequence_[m.position()] == sequence_[m.position() - 1] ? std::optional{m.previous()} : std::nullopt;
+        return has_slices() ? slice_in_sequence(m, -1) : std::nullopt;
     }
     /// The slice after `m` in its sequence.
     [[nodiscard]] constexpr std::optional<microbatch> slice_after(microbatch m) const {
-        if (m.position() + 1 >= sequence_.size()) return std::nullopt;
-        return sequence_[m.position()] == sequence_[m.position() + 1] ? std::optional{m.next()} : std::nullopt;
+        return has_slices() ? slice_in_sequence(m, 1) : std::nullopt;
     }
     /// Whether `m` is one of several slices of a sequence.
     [[nodiscard]] constexpr bool is_slice(microbatch m) const { return slice_before(m) || slice_after(m); }
@@ -118,6 +116,13 @@ public:
     friend bool operator==(const basic_microbatch_list&, const basic_microbatch_list&) = default;
 
 private:
+    /// The microbatch before or after `m` (`step` −1 or 1), if it belongs to the same sequence. Contract: there are
+    /// slices.
+    [[nodiscard]] constexpr std::optional<microbatch> slice_in_sequence(microbatch m, int step) const {
+        const auto other = m.position() + static_cast<std::size_t>(step); // wraps around before the first microbatch
+        if (other >= sequence_.size() || sequence_[other] != sequence_[m.position()]) return std::nullopt;
+        return microbatch{other};
+    }
     /// Whether equal numbers follow one another.
     template <class List> static constexpr bool are_together(const List& list) {
         bounded_vector<std::remove_cvref_t<decltype(list[0])>, std::size_t{Microbatches}> starts;

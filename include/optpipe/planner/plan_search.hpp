@@ -326,6 +326,7 @@ private:
                 order_search(view,
                              {.seed = options_.seed + thread,
                               .first_temperature = with.temperature_of_start,
+                              .percent_critical = with.percent_critical_of_start,
                               .until_deadline = true,
                               .most_distinct_pairs = limits.most_distinct_pairs},
                              order_strategy::name);

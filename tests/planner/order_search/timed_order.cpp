@@ -26,9 +26,36 @@ constexpr double rounding = 1e-9;
 constexpr testing::problem_ranges all_kinds{
     .ranks = 4, .stages = 8, .microbatches = 6, .cells = 24, .storage_percent = 50, .graph_percent = 90};
 
-/// Moves a random operation, or replaces its B by I and W or the reverse. Two generators with one state make the same
-/// edit.
+/// Exchanges the operations of two cells of one stage, or of all cells of two microbatches. The cells have the same
+/// choices.
+bool exchange(timed_order& order, random_numbers& random) {
+    const auto& flat = order.flat();
+    const auto a = flat.microbatch_of(order[random.below(order.size())]);
+    const auto b = flat.microbatch_of(order[random.below(order.size())]);
+    const auto drawn = flat.stage_of(order[random.below(order.size())]);
+    const bool all_stages = random.chance(50);
+    const auto is_meant = [&](timed_order::id s) { return all_stages || s == drawn; };
+    bool same = a != b;
+    for (timed_order::id s = 0; s < flat.stages(); ++s) {
+        const auto choice_of = [&](timed_order::id m) {
+            return order.cells().choice(flat.cell_of(flat.number(s, operation_kind::forward, m)));
+        };
+        same = same && (!is_meant(s) || choice_of(a) == choice_of(b));
+    }
+    if (!same) return false;
+    order.edit_all([&](auto& all) {
+        for (auto& op : all) {
+            const auto m = flat.microbatch_of(op);
+            if (is_meant(flat.stage_of(op)) && (m == a || m == b)) op = flat.with_microbatch(op, m == a ? b : a);
+        }
+    });
+    return true;
+}
+
+/// Moves a random operation, exchanges microbatches, or replaces a B by I and W or the reverse. Two generators with one
+/// state make the same edit.
 bool edit(timed_order& order, random_numbers& random) {
+    if (order.flat().of().overlaps.empty() && random.chance(15)) return exchange(order, random);
     const auto from = random.below(order.size());
     const auto to = random.below(order.size());
     const auto& flat = order.flat();

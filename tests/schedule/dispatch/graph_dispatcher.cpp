@@ -66,6 +66,47 @@ TEST_CASE("runs with pairs are valid") {
     CHECK(paired >= cases / 20);
 }
 
+TEST_CASE("a run gives up only if the step would be too long") {
+    std::size_t given_up = 0;
+    std::size_t complete = 0;
+    const auto cases = oracle::random_cases(300);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{7 * 1'000'003 + i};
+        auto p = oracle::make_random_problem(
+                     random, {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 24, .graph_percent = 50})
+                     .problem;
+        p.objective = objective_kind::makespan;
+        auto options = first_options(p);
+        if (std::any_of(p.storage.begin(), p.storage.end(),
+                        [](const auto& all) { return !all.empty() && all[0].offloads(); }))
+            continue;
+        options.careful = random.chance(50);
+        options.most_weights = random.chance(50) ? 0 : 3;
+        const auto made = run(p, options);
+        const auto timed = simulate(p, made);
+        if (!timed) continue; // ranks wait for each other's memory
+        ++complete;
+        per_rank<duration> work(p.graph.ranks());
+        for (const auto& op : made.operations)
+            if (op.kind != operation_kind::recompute) work[p.rank_of(op.stage)] += duration_of(p, op);
+        const auto value = objective_of(p, *timed);
+        for (const double share : {1.0, 0.99, 0.8}) {
+            graph_dispatcher<any_graph> dispatcher{p, options};
+            const auto shorter = dispatcher.run_until(share * value, work, {});
+            if (dispatcher.gave_up()) {
+                CHECK(share < 1.0);
+                CHECK(shorter.size() < made.operations.size());
+                ++given_up;
+            } else {
+                CHECK(shorter == made.operations);
+            }
+        }
+    }
+    CHECK(complete > cases / 3);
+    CHECK(given_up > complete / 2);
+}
+
 TEST_CASE("a dispatcher starts no pair that it avoids") {
     const auto p = pair_problem(3, 8, 4.0, true);
     auto options = first_options(p);

@@ -57,6 +57,7 @@ public:
     /// Replaces the order by the schedule's order. Returns false if the order isn't executable.
     bool take(const schedule& s) {
         begin_edit_of_all();
+        saved_.clear(); // everything is timed anew
         sequence_.clear();
         std::fill(partner_.begin(), partner_.end(), flat_problem::none);
         first_parts_.assign(ranks_, flat_problem::none);
@@ -212,6 +213,7 @@ public:
     /// the value is above `most` or the order isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
+        find_changes();
         const bool is_done = flat_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
         if (!is_done) return never;
         edited_value_ = measure();
@@ -219,13 +221,13 @@ public:
     }
     /// Ends the edit and keeps it. The operations are put in the order of their starts.
     void keep() {
-        end_edit();
         value_ = edited_value_;
         objective_ = edited_objective_;
-        for (const id i : sequence_)
-            kept_[at(i)] = times_[at(i)];
-        sort_by_start();
+        for (index i = retimed_from_; i < sequence_.size(); ++i)
+            kept_[at(sequence_[i])] = times_[at(sequence_[i])];
+        sort_by_start(retimed_from_);
         find_tails();
+        end_edit();
     }
     void undo() {
         sequence_.resize(edited_size_);
@@ -234,8 +236,9 @@ public:
             cells_.choose(edited_cells_[i].first, edited_cells_[i].second);
         for (auto i = edited_partners_.size(); i-- > 0;)
             partner_[at(edited_partners_[i].first)] = edited_partners_[i].second;
+        // In an edit of the complete order, all operations from `retimed_from_` on have lost their times.
         const auto end = is_whole_ ? sequence_.size() : std::max(last_ + 1, retimed_to_);
-        for (index i = std::min(first_, retimed_from_); i < end; ++i)
+        for (index i = retimed_from_; i < end; ++i)
             times_[at(sequence_[i])] = kept_[at(sequence_[i])];
         end_edit();
     }
@@ -322,8 +325,8 @@ private:
     }
     void begin_all() {
         first_ = 0;
-        last_ = never_last;
         is_whole_ = true;
+        saved_mean_ = 0.0;
     }
 
     /// Whether the stages of each group run their forwards in one order.
@@ -348,10 +351,41 @@ private:
     double ready(id i) const {
         return flat_.ready(i, cells_[i], [this](id before) { return times_[at(before)].end; });
     }
-    /// Whether the step certainly exceeds `most`. `op` is behind the edited section. The time from `op`'s end to the
+    /// Finds the positions that the edit has changed. An edit of the complete order may keep its beginning and its end.
+    /// An operation has changed if its place, its choice or its pair is another.
+    void find_changes() {
+        changed_first_ = first_;
+        changed_last_ = last_;
+        if (!is_whole_) return;
+        ++round_;
+        for (const auto& [cell, before] : edited_cells_)
+            for (const auto kind : slot_kinds)
+                mark_[at(flat_.number_in(cell, kind))] = round_;
+        for (const auto& [i, before] : edited_partners_)
+            mark_[at(i)] = round_;
+        const auto is_same = [&](index now, index before) {
+            return sequence_[now] == saved_[before] && mark_[at(sequence_[now])] != round_;
+        };
+        const auto both = std::min(sequence_.size(), saved_.size());
+        index first = 0;
+        while (first < both && is_same(first, first))
+            ++first;
+        index same = 0; // operations at the end
+        while (first + same < both && is_same(sequence_.size() - 1 - same, saved_.size() - 1 - same))
+            ++same;
+        changed_first_ = first;
+        changed_last_ = sequence_.size() - same;
+    }
+    /// Whether the step certainly exceeds `most`. `op` is behind the changed positions. The time from `op`'s end to the
     /// end of the step is no shorter than before.
     bool is_too_late(index i, id op, double most) const {
-        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
+        return i > changed_last_ && !is_span_ && mean_of_edited() + times_[at(op)].end + tail_[at(op)] > most;
+    }
+    /// The least weighted mean end of the ranks after the edit. An edit of the complete order may have other choices
+    /// and pairs, and thus less work.
+    [[nodiscard]] double mean_of_edited() const {
+        const bool may_have_less = is_whole_ && !(edited_cells_.empty() && edited_partners_.empty());
+        return may_have_less ? 0.0 : least_mean_ - saved_mean_;
     }
     /// An operation, or a pair.
     struct entry {
@@ -379,7 +413,7 @@ private:
         return true;
     }
     bool retime_lanes(double most) {
-        return retime_from(is_span_ ? 0 : first_, most,
+        return retime_from(is_span_ ? 0 : changed_first_, most,
                            [this](const entry& e, double ready) { return place_on_lane(e, ready); });
     }
     /// Computes all times: an operation may wait for memory that any other operation frees.
@@ -453,8 +487,8 @@ private:
         std::fill(first_start_.begin(), first_start_.end(), never);
         // Operations that haven't been placed yet are never ready.
         if (is_whole_)
-            for (const id i : sequence_)
-                times_[at(i)].end = never;
+            for (index i = from; i < sequence_.size(); ++i)
+                times_[at(sequence_[i])].end = never;
         ++round_;
         index left = ranks_;
         for (index i = from; i-- > 0 && left > 0;) {
@@ -478,9 +512,10 @@ private:
         return longest + weight_ * sum / static_cast<double>(ranks_);
     }
 
-    /// Insertion sort is stable, and fast because hardly any operation moves.
-    void sort_by_start() {
-        for (index i = 1; i < sequence_.size(); ++i) {
+    /// Insertion sort is stable, and fast because hardly any operation moves. Operations before position `from` are
+    /// sorted.
+    void sort_by_start(index from) {
+        for (index i = std::max<index>(1, from); i < sequence_.size(); ++i) {
             const id op = sequence_[i];
             const double start = times_[at(op)].start;
             index to = i;
@@ -524,8 +559,6 @@ private:
         });
     }
 
-    static constexpr index never_last = std::numeric_limits<index>::max();
-
     flat_problem flat_;
     cell_choices cells_;
     double weight_;
@@ -548,10 +581,13 @@ private:
     double objective_ = never;
     double makespan_ = 0.0;
 
-    // Describes the edit. `first_` and `last_` are the first and the last position of the edit. The vectors have the
+    // Describes the edit. `first_` and `last_` are the first and the last position of the edit. Positions outside of
+    // `changed_first_` to `changed_last_` have the same operations as before (`find_changes`). The vectors have the
     // operations, the choices of cells and the pairs before the edit.
     index first_ = 0;
     index last_ = 0;
+    index changed_first_ = 0;
+    index changed_last_ = 0;
     index edited_size_ = 0;
     index retimed_from_ = 0;
     index retimed_to_ = 0;

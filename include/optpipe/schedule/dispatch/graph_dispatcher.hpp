@@ -74,10 +74,12 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
+    using work_by_rank = per_rank<duration, Graph::rank_extent>;
+
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
         : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p,
                                                                                                  tolerated_limits(p)},
-          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
+          stages_(p.graph.stages()), weights_(p.graph.ranks()), left_(p.graph.ranks()), restored_(cell_.size(), 0) {
         OPTPIPE_EXPECT(options.avoided.empty() || options.avoided.size() == p.overlaps.size(),
                        "graph_dispatcher: `avoided` has one entry for each pair of the problem");
         const auto sequences = sequences_in(options.sequence);
@@ -95,10 +97,22 @@ public:
         detail::list_schedule(step_, *this, stop);
         return step_.take_started();
     }
+    /// The same, but the run gives up once a rank can't end by `most`. Operations are then missing. `work` is the least
+    /// duration of all computations of each rank.
+    [[nodiscard]] operation_list<Graph> run_until(duration most, const work_by_rank& work, stop_check stop) {
+        constexpr double rounding = 1e-9;
+        most_ = (1.0 + rounding) * most;
+        left_ = work;
+        return run(stop);
+    }
+    /// Whether `run_until` has given up.
+    [[nodiscard]] bool gave_up() const { return gave_up_; }
 
     // Called by `list_schedule`.
 
     void serve(rank r) {
+        gave_up_ = gave_up_ || step_.now() + left_[r] > most_;
+        if (gave_up_) return;
         if (!step_.is_free(operation_kind::forward, r)) return;
         if (start_waiting_weight(r, options_->most_weights)) return;
         if (options_->pairs && start_pair(r)) return;
@@ -174,6 +188,7 @@ private:
     void start(const operation& op, rank r) {
         if (safe_) safe_->start(op);
         step_.start(op, r);
+        if (!most_.is_unlimited() && op.kind != operation_kind::recompute) left_[r] -= duration_of(*p_, op);
     }
 
     bool start_waiting_weight(rank r, std::size_t more_than) {
@@ -346,6 +361,10 @@ private:
     detail::running_step<Graph> step_;
     per_stage<stage_state, Graph::stage_extent> stages_;
     per_rank<queue, Graph::rank_extent> weights_;
+    /// The work of each rank that hasn't started, within `run_until`.
+    work_by_rank left_;
+    duration most_ = duration::unlimited();
+    bool gave_up_ = false;
     /// Whether the recomputation of a cell has ended.
     std::vector<unsigned char> restored_;
     std::vector<microbatch> gradients_{};
