@@ -6,6 +6,7 @@
 #include "schedule_file.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
+#include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/text_table.hpp>
@@ -69,7 +70,7 @@ struct compared_problem {
 
 void run_all(compared_problem& compared, const compare_options& options, const std::stop_token& stop) {
     const auto& p = compared.problem;
-    compared.bound = optpipe::bounds_of(p).best();
+    compared.bound = optpipe::bounds_of(p, optpipe::stop_check{stop}).best();
     method_options how;
     how.time_limit = options.time_limit;
     how.stop = stop;

@@ -108,7 +108,8 @@ template <class Builder>
 attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_options& options) {
     if (options.settings) optpipe::set_parameters(builder, *options.settings); // refuses any parameter: there are none
     const auto start = clock::now();
-    attempt done{std::string{Builder::name}, optpipe::build_schedule(p, builder), 0.0};
+    attempt done{std::string{Builder::name}, optpipe::build_schedule(p, builder, optpipe::stop_check{options.stop}),
+                 0.0};
     done.seconds = std::chrono::duration<double>(clock::now() - start).count();
     return done;
 }

@@ -6,6 +6,7 @@
 #include "plan_output.hpp"
 #include "plan_table.hpp"
 #include "schedule_file.hpp"
+#include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
@@ -123,7 +124,8 @@ std::string reason_of(const attempt& a, const optpipe::problem& p) {
 planned_row row_by_method(const plan_options& options, const optpipe::problem& p, const interruption& interrupted) {
     const auto attempts = attempts_of(options, p, interrupted);
     planned_row row;
-    row.bound = optpipe::bounds_of(p).best();
+    const auto stops = interrupted.token();
+    row.bound = optpipe::bounds_of(p, optpipe::stop_check{stops}).best();
     for (const auto& a : attempts)
         row.seconds += a.seconds;
     if (const auto* best = best_of(attempts, p)) {
@@ -142,7 +144,9 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     if (attempts.empty()) return stopped_by_signal;
     const auto* best = best_of(attempts, p);
     if (!best) return refuse(options.json, options.problem.path, p, reason_of(most_telling(attempts), p));
-    const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
+    const auto stops = interrupted.token();
+    const auto bound = optpipe::bounds_of(p, optpipe::stop_check{stops}).best();
+    const auto report = optpipe::make_report(p, best->method, *best->result, bound);
     write_plan(files, "--out", p, report, {.shows_idle = true});
     const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(p, report, attempts);
