@@ -40,7 +40,7 @@ struct tally {
     std::size_t problems = 0;
     std::size_t conflicts = 0;
     /// For `check_shared`: the number of problems where the shorter schedule was refuted. For `check_nearby`: the
-    /// number of neighbourhoods.
+    /// number of neighbourhoods that are known to hold no shorter schedule.
     std::size_t refuted = 0;
     /// The number of assumptions.
     std::size_t kept = 0;
@@ -160,7 +160,13 @@ void check_nearby(const problem& p, const schedule& best, cp::overtaking form, t
         const auto none = shorter.search(most, [] { return false; });
         if (form != cp::overtaking::pooled) CHECK(none != cp::search_status::solved); // `pooled` is a relaxation
         around.adapt(none);
-        seen.refuted += none == cp::search_status::refuted ? 1 : 0;
+        seen.refuted += none == cp::search_status::refuted || none == cp::search_status::infeasible ? 1 : 0;
+        if (!kept.empty()) {
+            auto contradictory = kept;
+            contradictory.push_back(!kept.front());
+            search.assume(contradictory);
+            CHECK(search.search(most, [] { return false; }) == cp::search_status::refuted);
+        }
     }
     CHECK_FALSE(contradicts(others, objective, known));
     // What was learned under assumptions holds without them.
@@ -250,7 +256,7 @@ TEST_CASE("searches in neighbourhoods") {
                                   .storage_percent = 40},
                                  22, 100, check_nearby);
     CHECK(seen.problems > oracle::random_cases(100));
-    CHECK(seen.conflicts > oracle::random_cases(100));
-    CHECK(seen.refuted > oracle::random_cases(500));
+    CHECK(seen.conflicts > oracle::random_cases(40)); // nearly all conflicts are from a few problems
+    CHECK(seen.refuted > oracle::random_cases(1000));
     CHECK(seen.kept > oracle::random_cases(10'000));
 }
